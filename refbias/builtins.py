@@ -1,0 +1,81 @@
+"""The parts that come with refbias, registered through the same hooks as everyone else's.
+
+Each module keeps a table of its parts: name -> part, or name -> (part, traits).
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from refbias.hookspecs import Register, hookimpl
+
+
+def _add_all(register: Register, module: str, table: str) -> None:
+    for name, entry in getattr(importlib.import_module(module), table).items():
+        part, traits = entry if isinstance(entry, tuple) else (entry, {})
+        register(name, part, **traits)
+
+
+@hookimpl
+def refbias_tasks(register: Register) -> None:
+    _add_all(register, "refbias.tasks", "TASKS")
+
+
+@hookimpl
+def refbias_models(register: Register) -> None:
+    _add_all(register, "refbias.models", "MODELS")
+
+
+@hookimpl
+def refbias_checkpoints(register: Register) -> None:
+    _add_all(register, "refbias.checkpoints", "CHECKPOINTS")
+
+
+@hookimpl
+def refbias_encoders(register: Register) -> None:
+    _add_all(register, "refbias.encoders", "ENCODERS")
+
+
+@hookimpl
+def refbias_poolings(register: Register) -> None:
+    _add_all(register, "refbias.pooling", "POOLINGS")
+
+
+@hookimpl
+def refbias_targets(register: Register) -> None:
+    _add_all(register, "refbias.stimuli", "TARGETS")
+
+
+@hookimpl
+def refbias_attributes(register: Register) -> None:
+    _add_all(register, "refbias.stimuli", "ATTRIBUTES")
+
+
+@hookimpl
+def refbias_anchors(register: Register) -> None:
+    _add_all(register, "refbias.stimuli", "ANCHORS")
+
+
+@hookimpl
+def refbias_calibrations(register: Register) -> None:
+    _add_all(register, "refbias.calibration", "CALIBRATIONS")
+
+
+@hookimpl
+def refbias_geometries(register: Register) -> None:
+    _add_all(register, "refbias.geometry", "GEOMETRIES")
+
+
+@hookimpl
+def refbias_metrics(register: Register) -> None:
+    _add_all(register, "refbias.metrics", "METRICS")
+
+
+@hookimpl
+def refbias_benchmarks(register: Register) -> None:
+    _add_all(register, "refbias.benchmarks", "BENCHMARKS")
+
+
+@hookimpl
+def refbias_trackers(register: Register) -> None:
+    _add_all(register, "refbias.tracking", "TRACKERS")

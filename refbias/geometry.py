@@ -1,0 +1,81 @@
+"""Geometries: what makes the spaces of two models comparable."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal
+
+import numpy as np
+
+from refbias import linalg
+from refbias.errors import RefbiasError
+from refbias.types import Space
+
+
+def relative(space: Space) -> Space:
+    """Cosines to the model's own anchors (arXiv 2609.10060): coordinates that any two models share."""
+    anchors = space.require_anchors("geometry=relative")
+    return Space(
+        targets={group: linalg.relative(rows, anchors) for group, rows in space.targets.items()},
+        positive=linalg.relative(space.positive, anchors),
+        negative=linalg.relative(space.negative, anchors),
+    )
+
+
+def absolute(space: Space) -> Space:
+    """Each model in its own space, as it is."""
+    return space
+
+
+def procrustes(
+    reference: Space, audited: Space, *, fit_on: Literal["anchors", "all"] = "anchors", center: bool = False
+) -> tuple[Space, Space]:
+    """Audited targets rotated onto the reference, and scored against the reference's attributes.
+
+    Inside one space a cosine does not change under a rotation: with its own attributes the map would do nothing.
+    ``fit_on`` says which sentences tie the rotation, ``center`` whether both spaces are centred on them first.
+    """
+    X, Y = (_fitted_rows(space, fit_on) for space in (audited, reference))
+    if center:
+        shift_audited, shift_reference = X.mean(axis=0), Y.mean(axis=0)
+        audited = audited.map(lambda rows: rows - shift_audited)
+        reference = reference.map(lambda rows: rows - shift_reference)
+        X, Y = X - shift_audited, Y - shift_reference
+    rank, _ = linalg.rank_and_condition(X)
+    if rank < X.shape[1]:
+        warnings.warn(
+            f"geometry=procrustes: {len(X)} sentences of rank {rank} tie a rotation in {X.shape[1]} dimensions; "
+            "the untied directions stay as they are.",
+            stacklevel=2,
+        )
+    rotation = linalg.procrustes(X, Y)
+    rotated = Space(
+        targets={group: rows @ rotation for group, rows in audited.targets.items()},
+        positive=reference.positive,
+        negative=reference.negative,
+        anchors=None if audited.anchors is None else audited.anchors @ rotation,
+    )
+    return reference, rotated
+
+
+def _fitted_rows(space: Space, fit_on: str) -> np.ndarray:
+    if fit_on == "anchors":
+        return space.require_anchors("geometry=procrustes")
+    if fit_on == "all":
+        anchors = [] if space.anchors is None else [space.anchors]
+        return np.vstack([*space.targets.values(), space.positive, space.negative, *anchors])
+    raise RefbiasError(f"geometry.fit_on is 'anchors' or 'all': got {fit_on!r}.")
+
+
+def cka(space: Space) -> Space:
+    """Each space as it is, for metrics that compare two spaces sentence by sentence, such as CKA drift."""
+    return space
+
+
+# name -> (part, traits)
+GEOMETRIES = {
+    "relative": (relative, {"metric": "delta_b", "needs_anchors": True}),
+    "absolute": (absolute, {"metric": "seat", "same_width": True}),
+    "procrustes": (procrustes, {"metric": "seat", "same_width": True, "needs_anchors": True}),
+    "cka": (cka, {"metric": "cka_drift", "pairs_only": True}),
+}

@@ -1,0 +1,252 @@
+"""The papers' formulas as pure functions of arrays, computed in float64.
+
+Rows are sentences (or words), columns are dimensions: ``X`` (n, d). Equations are those of arXiv 2609.10060
+(relative representations, ΔB) and arXiv 2608.06908 (whitening); other sources are named where they are used.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from refbias.errors import RefbiasError
+from refbias.types import Array, as_matrix
+
+
+def _same_width(X: Array, Y: Array, names: str) -> None:
+    if X.shape[1] != Y.shape[1]:
+        raise RefbiasError(f"{names} must have one width: got {X.shape} and {Y.shape}.")
+
+
+def _same_rows(X: Array, Y: Array, what: str) -> None:
+    if len(X) != len(Y):
+        raise RefbiasError(f"{what} needs paired rows: got {len(X)} and {len(Y)}.")
+
+
+def norms(X: Array, name: str = "X") -> Array:
+    """Lengths (n,) of the rows of ``X`` (n, d). A zero row has no direction and raises."""
+    lengths = np.sqrt(np.einsum("nd,nd->n", X, X))
+    if not lengths.all():
+        raise RefbiasError(
+            f"{name} holds a zero vector (row {int(np.flatnonzero(lengths == 0)[0])}): no cosine with it."
+        )
+    return lengths
+
+
+def cosine(X: Any, Y: Any) -> Array:
+    """Cosines of the rows of ``X`` (n, d) with those of ``Y`` (m, d), as (n, m)."""
+    X, Y = as_matrix(X, "X"), as_matrix(Y, "Y")
+    _same_width(X, Y, "X and Y")
+    cosines = X @ Y.T
+    cosines /= norms(X, "X")[:, None]
+    cosines /= norms(Y, "Y")[None, :]
+    return np.clip(cosines, -1.0, 1.0, out=cosines)
+
+
+def relative(X: Any, anchors: Any) -> Array:
+    """Relative representation r(x) = [cos(e(x), e(a_i))]_i of ``X`` (n, d) with ``anchors`` (m, d), as (n, m).
+
+    Invariant to a rotation and to a positive scaling of the space (Moschella et al. 2023; arXiv 2609.10060).
+
+    Examples
+    --------
+    >>> relative([[3.0, 4.0]], [[1.0, 0.0], [0.0, 2.0]])
+    array([[0.6, 0.8]])
+    """
+    return cosine(X, anchors)
+
+
+def distances(X: Any, Y: Any) -> Array:
+    """Euclidean distances between the rows of ``X`` (n, d) and ``Y`` (m, d), as (n, m).
+
+    Notes
+    -----
+    ‖x − y‖² = ‖x‖² + ‖y‖² − 2 x·y, after moving the origin to the mean of ``Y``, which changes no distance and
+    keeps the terms small. Where the identity cancels all the same (nearly coincident points) the difference is
+    taken directly.
+    """
+    X, Y = as_matrix(X, "X"), as_matrix(Y, "Y")
+    _same_width(X, Y, "X and Y")
+    origin = Y.mean(axis=0)
+    near_x, near_y = X - origin, Y - origin
+    scale = np.square(near_x).sum(axis=1)[:, None] + np.square(near_y).sum(axis=1)[None, :]
+    squared = scale - 2.0 * (near_x @ near_y.T)
+    rows, columns = np.nonzero(squared < 1e-5 * scale)  # fewer than about ten digits would be left
+    for start in range(0, len(rows), 4096):
+        r, c = rows[start : start + 4096], columns[start : start + 4096]
+        squared[r, c] = np.square(X[r] - Y[c]).sum(axis=1)
+    return np.sqrt(np.maximum(squared, 0.0))
+
+
+def distance_association(X: Any, Y: Any) -> Array:
+    """Association of ΔB: −‖x − y‖₂ for the rows of ``X`` (n, d) and ``Y`` (m, d), as (n, m)."""
+    return -distances(X, Y)
+
+
+def cosine_association(X: Any, Y: Any) -> Array:
+    """Association of SEAT (May et al. 2019): cos(x, y) for the rows of ``X`` (n, d) and ``Y`` (m, d), as (n, m)."""
+    return cosine(X, Y)
+
+
+def bias_score(positive: Array, negative: Array) -> float:
+    """B = mean over targets of (S⁺ − S⁻), from associations (n, p) and (n, q).
+
+    Every target has the same attributes, so the mean of the differences is the difference of the means.
+    """
+    return float(positive.mean() - negative.mean())
+
+
+def procrustes(X: Any, Y: Any) -> Array:
+    """Orthogonal R (d, d) that minimises ‖X R − Y‖_F, for paired rows ``X`` and ``Y`` (n, d).
+
+    Where the rows do not determine R (n < d, or deficient rank) it is the solution nearest the identity.
+
+    Notes
+    -----
+    The polar factor of XᵀY + λI, λ = 1e-6 ‖X‖²_F / d: the identity in every direction that no row ties, and
+    exactly that for X = Y. (The plain factor U Vᵀ of an SVD is arbitrary there, so that a model against itself
+    would be rotated.) Outside the span of the rows of X and Y nothing changes, so for 2 n < d the problem is
+    solved inside that span.
+    """
+    X, Y = as_matrix(X, "X"), as_matrix(Y, "Y")
+    _same_rows(X, Y, "Procrustes")
+    _same_width(X, Y, "Procrustes: X and Y")
+    n, d = X.shape
+    ridge = 1e-6 * float(np.square(X).sum()) / d
+    if 2 * n >= d:
+        return _polar(X.T @ Y + ridge * np.eye(d))
+    basis, _ = np.linalg.qr(np.vstack([X, Y]).T)  # (d, 2n)
+    inner = (X @ basis).T @ (Y @ basis) + ridge * np.eye(2 * n)
+    return np.eye(d) + basis @ (_polar(inner) - np.eye(2 * n)) @ basis.T
+
+
+def _polar(M: Array) -> Array:
+    left, _, right = np.linalg.svd(M)
+    return left @ right
+
+
+def rank_and_condition(X: Any) -> tuple[int, float]:
+    """Numerical rank of ``X`` (n, d) and its largest over smallest non-negligible singular value."""
+    values = np.linalg.svd(as_matrix(X, "X"), compute_uv=False)
+    kept = values[values > values[0] * max(np.shape(X)) * np.finfo(float).eps]
+    return len(kept), float(kept[0] / kept[-1]) if len(kept) else float("inf")
+
+
+def cka(X: Any, Y: Any, kernel: Literal["linear", "rbf"] = "linear", debiased: bool = True) -> float:
+    """Centred kernel alignment of paired rows ``X`` (n, d₁) and ``Y`` (n, d₂) (Kornblith et al. 2019).
+
+    Parameters
+    ----------
+    kernel : "linear" or "rbf"; the width of "rbf" is the median distance between rows of the same space
+    debiased : use the unbiased HSIC (Song et al. 2012), which needs n >= 4. The biased figure of *independent*
+        data is far from 0 where n is small against d.
+
+    Returns
+    -------
+    float, or NaN where a self-HSIC is not positive (constant rows, too few of them).
+    """
+    X, Y = as_matrix(X, "X"), as_matrix(Y, "Y")
+    _same_rows(X, Y, "CKA")
+    if debiased and len(X) < 4:
+        raise RefbiasError(f"Debiased CKA needs at least 4 rows: got {len(X)}. Use debiased=false or more sentences.")
+    K, L = _gram(X, kernel), _gram(Y, kernel)
+    hsic = _hsic_unbiased if debiased else _hsic_biased
+    own = hsic(K, K), hsic(L, L)
+    floor = np.finfo(float).eps * len(X)
+    if own[0] <= floor * np.abs(K).max() ** 2 or own[1] <= floor * np.abs(L).max() ** 2:
+        return float("nan")
+    return float(hsic(K, L) / np.sqrt(own[0] * own[1]))
+
+
+def _gram(X: Array, kernel: str) -> Array:
+    if kernel == "linear":
+        X = X - X.mean(axis=0)  # HSIC does not see it; the numbers stay small
+        return X @ X.T
+    if kernel == "rbf":
+        D = distances(X, X)
+        width = float(np.median(D[np.triu_indices(len(X), k=1)])) if len(X) > 1 else 0.0
+        return np.exp(-np.square(D) / (2 * width**2)) if width > 0 else np.ones_like(D)
+    raise RefbiasError(f"CKA knows the kernels 'linear' and 'rbf': got {kernel!r}.")
+
+
+def _hsic_biased(K: Array, L: Array) -> float:
+    K = K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean()
+    L = L - L.mean(axis=0) - L.mean(axis=1)[:, None] + L.mean()
+    return float((K * L).sum() / (len(K) - 1) ** 2) if len(K) > 1 else 0.0
+
+
+def _hsic_unbiased(K: Array, L: Array) -> float:
+    n = len(K)
+    K, L = K - np.diag(np.diag(K)), L - np.diag(np.diag(L))
+    value = (K * L).sum() + K.sum() * L.sum() / ((n - 1) * (n - 2)) - 2 * (K.sum(axis=0) @ L.sum(axis=0)) / (n - 2)
+    return float(value / (n * (n - 3)))
+
+
+def covariance(X: Any) -> Array:
+    """Covariance (d, d) of the rows of ``X`` (n, d), divided by n − 1."""
+    X = as_matrix(X, "X")
+    if len(X) < 2:
+        raise RefbiasError(f"A covariance needs at least 2 rows: got {len(X)}.")
+    X = X - X.mean(axis=0)
+    return X.T @ X / (len(X) - 1)
+
+
+def shrink(cov: Array, shrinkage: float) -> Array:
+    """(1 − s) Σ + s · mean eigenvalue · I for a covariance (d, d)."""
+    return (1 - shrinkage) * cov + shrinkage * np.trace(cov) / len(cov) * np.eye(len(cov))
+
+
+Whitening = Literal["zca", "pca", "zca_corr", "cholesky"]
+
+
+def whitening_matrix(cov: Array, eps: float = 1e-3, kind: Whitening = "zca") -> Array:
+    """W (d, d) with W (Σ + εI) Wᵀ = I, for z = W (x − μ).
+
+    ``zca`` is W = U (Λ + εI)^(−1/2) Uᵀ (arXiv 2608.06908), of all whitenings the one that moves vectors least.
+    The others (Kessy et al. 2018) differ from it by a rotation from the left, so that every cosine is the same
+    (for ``zca_corr`` and ``cholesky``: of the same Σ + εI).
+
+    Parameters
+    ----------
+    cov : Σ (d, d)
+    eps : ridge added to the eigenvalues, in the units of Σ
+    """
+    ridged = cov + eps * np.eye(len(cov))
+    if kind == "cholesky":
+        return np.linalg.cholesky(np.linalg.inv(ridged)).T
+    if kind == "zca_corr":
+        scale = np.sqrt(np.diag(ridged))
+        correlation = ridged / np.outer(scale, scale)
+        return _inverse_root(correlation) / scale[None, :]
+    if kind == "pca":
+        values, vectors = _eigen(ridged)
+        return (vectors / np.sqrt(values)).T
+    if kind == "zca":
+        return _inverse_root(ridged)
+    raise RefbiasError(f"Whitenings are zca, pca, zca_corr and cholesky: got {kind!r}.")
+
+
+def _eigen(M: Array) -> tuple[Array, Array]:
+    values, vectors = np.linalg.eigh(M)
+    if values[0] <= values[-1] * len(M) * np.finfo(float).eps:
+        raise RefbiasError(
+            f"The covariance cannot be inverted: smallest eigenvalue {values[0]:.3g}, largest {values[-1]:.3g}. "
+            "Use a ridge eps > 0, a shrinkage > 0, or more rows than dimensions."
+        )
+    return values, vectors
+
+
+def _inverse_root(M: Array) -> Array:
+    values, vectors = _eigen(M)
+    return (vectors / np.sqrt(values)) @ vectors.T
+
+
+def top_directions(X: Any, k: int) -> Array:
+    """The ``k`` leading principal directions (k, d) of the rows of ``X`` (n, d)."""
+    X = as_matrix(X, "X")
+    limit = min(len(X) - 1, X.shape[1])
+    if not 0 <= k <= limit:
+        raise RefbiasError(f"{len(X)} rows of width {X.shape[1]} have {limit} principal directions: {k} were asked.")
+    _, _, right = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    return right[:k]
