@@ -1,0 +1,343 @@
+"""Transformer models: sentences to token states to pooled vectors, layer by layer as the layers are produced."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from refbias.context import Context
+from refbias.encoders.base import Batch, Counts, Key
+from refbias.errors import RefbiasError, UsageError
+from refbias.models import DerivedModel, Loaded, Model
+from refbias.models.base import combined
+from refbias.pooling import SPECIAL, TOKEN, Pooling
+
+if TYPE_CHECKING:
+    import torch
+
+FORMAT = "1"  # raise it where a change here changes vectors: cached ones are then encoded again
+LayerSite = Literal["post_norm", "pre_norm"]
+Receive = Callable[[int, "torch.Tensor"], None]
+
+
+def hf(
+    model: Model,
+    context: Context,
+    *,
+    special_tokens: bool = True,
+    chat_template: bool = False,
+    layer_site: LayerSite = "post_norm",
+    max_length: int | None = None,
+    batch_tokens: int = 1024,
+) -> HFEncoder:
+    """Hidden states of a transformer model, decoder or encoder.
+
+    ``special_tokens`` lets the tokenizer add its own (BOS, CLS …); ``chat_template`` makes a user turn of each
+    sentence; ``layer_site`` is where the last layer is read; longer sentences are cut at ``max_length`` tokens
+    (None: the model's own limit) and counted; ``batch_tokens`` bounds the tokens of one forward pass.
+    """
+    if model.kind in ("vectors", "arrays"):
+        raise UsageError(f"encoder=hf needs a transformer model, and {model.name} is {model.kind}. Use encoder=auto.")
+    if layer_site not in ("post_norm", "pre_norm"):
+        raise UsageError(f"encoder.layer_site={layer_site!r}: expected post_norm or pre_norm.")
+    for name, value in (("max_length", max_length), ("batch_tokens", batch_tokens)):
+        if value is not None and value < 1:
+            raise UsageError(f"encoder.{name}={value}: expected 1 or more.")
+    device, dtype = model.placement(context.device, context.dtype)
+    return HFEncoder(model, device, dtype, special_tokens, chat_template, layer_site, max_length, batch_tokens)
+
+
+@dataclass
+class HFEncoder:
+    model: Model
+    device: str
+    dtype: str
+    special_tokens: bool = True
+    chat_template: bool = False
+    layer_site: LayerSite = "post_norm"
+    max_length: int | None = None
+    batch_tokens: int = 1024
+    counts: Counts = field(default_factory=Counts)
+    cached: bool = True
+
+    @property
+    def layers(self) -> int:
+        return self.model.layers
+
+    @property
+    def dim(self) -> int:
+        return self.model.dim
+
+    @property
+    def conventions(self) -> Mapping[str, Any]:
+        return {
+            "layer_site": self.layer_site,
+            "special_tokens": self.special_tokens,
+            "chat_template": self.chat_template,
+            "max_length": self.max_length,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        settings = [f"{name}={value}" for name, value in sorted(self.conventions.items())]
+        return combined("hf", FORMAT, self.model.fingerprint, self.dtype, *settings)
+
+    @property
+    def shared(self) -> tuple[int, HFEncoder] | None:
+        if isinstance(self.model, DerivedModel) and self.model.shared_below is not None:
+            return self.model.shared_below, replace(self, model=self.model.base)
+        return None
+
+    def encode(self, sentences: Sequence[str], layers: Sequence[int], poolings: Sequence[Pooling]) -> Iterator[Batch]:
+        """Yield batches of sentences of equal length in tokens, the longest first: nothing is ever padded.
+
+        Raises `RefbiasError` for a sentence without tokens and for NaN or infinity in a layer.
+        """
+        start = time.perf_counter()
+        with self.model.open(self.device, self.dtype) as loaded:
+            self.counts.load_seconds += time.perf_counter() - start
+            rows = self._tokenize(loaded, sentences)
+            for pooling in poolings:
+                self._check_tokens_left(sentences, rows, pooling)
+            with _Forward(loaded, self.model, layers, self.layer_site).hooked() as forward:
+                for indices in batches([len(row.ids) for row in rows], self.batch_tokens):
+                    batch = self._encode_batch(forward, indices, [rows[i] for i in indices], poolings)
+                    self._check_finite(batch, sentences)
+                    self.counts.sentences += len(indices)
+                    self.counts.tokens += sum(batch.tokens)
+                    self.counts.truncated += sum(batch.truncated)
+                    yield batch
+
+    def _encode_batch(
+        self, forward: _Forward, indices: Sequence[int], rows: Sequence[_Row], poolings: Sequence[Pooling]
+    ) -> Batch:
+        import torch
+
+        vectors: dict[Key, torch.Tensor] = {}
+        shares: dict[int, torch.Tensor] = {}
+
+        def receive(layer: int, states: torch.Tensor) -> None:
+            for pooling in poolings:
+                vectors[layer, pooling.key] = pooling.function(states, mask)
+            norms = torch.linalg.vector_norm(states, dim=2, dtype=torch.float32).square()
+            shares[layer] = norms[:, 0] / norms.sum(1)
+
+        with torch.inference_mode():
+            ids = torch.tensor([row.ids for row in rows], device=self.device)
+            mask = torch.tensor([row.marks for row in rows], device=self.device)
+            try:
+                forward(ids, [row.ids for row in rows], receive)
+            except torch.OutOfMemoryError:
+                raise RefbiasError(
+                    f"Model {self.model.name}: {ids.numel()} tokens at once do not fit into the memory of "
+                    f"{self.device}. Use a smaller encoder.batch_tokens (now {self.batch_tokens})."
+                ) from None
+            return Batch(
+                indices,
+                {key: value.float().cpu().numpy() for key, value in vectors.items()},
+                [len(row.ids) for row in rows],
+                [row.truncated for row in rows],
+                {layer: share.cpu().numpy() for layer, share in shares.items()},
+            )
+
+    def _tokenize(self, loaded: Loaded, sentences: Sequence[str]) -> list[_Row]:
+        tokenizer = loaded.tokenizer
+        empty = next((i for i, sentence in enumerate(sentences) if not sentence.strip()), None)
+        if empty is not None:
+            raise RefbiasError(f"Model {self.model.name}: sentence number {empty} is empty: {sentences[empty]!r}.")
+        if self.chat_template:
+            if not getattr(tokenizer, "chat_template", None):
+                raise RefbiasError(f"Model {self.model.name} has no chat template. Use encoder.chat_template=false.")
+            texts = [
+                tokenizer.apply_chat_template([{"role": "user", "content": sentence}], tokenize=False)
+                for sentence in sentences
+            ]
+        else:
+            texts = list(sentences)
+        # A template writes the special tokens itself, so the tokenizer must not add them a second time.
+        options = {"add_special_tokens": self.special_tokens and not self.chat_template, "padding": False}
+        found = tokenizer(texts, truncation=False, **options)["input_ids"] if texts else []
+        limit = self.max_length or _own_limit(loaded)
+        special = set(tokenizer.all_special_ids)
+        rows = []
+        for sentence, text, ids in zip(sentences, texts, found, strict=True):
+            cut = limit is not None and len(ids) > limit
+            if cut:
+                ids = tokenizer(text, truncation=True, max_length=limit, **options)["input_ids"]
+            if not ids:
+                raise RefbiasError(f"Model {self.model.name}: the tokenizer finds no token in {sentence!r}.")
+            rows.append(_Row(tuple(ids), tuple(SPECIAL if i in special else TOKEN for i in ids), cut))
+        return rows
+
+    def _check_tokens_left(self, sentences: Sequence[str], rows: Sequence[_Row], pooling: Pooling) -> None:
+        skipped: dict[str, Callable[[_Row], int]] = {
+            "special": lambda row: row.marks.count(SPECIAL),
+            "sink": lambda row: 1,
+        }
+        count = skipped.get(pooling.skip)
+        if count is None:
+            return
+        for sentence, row in zip(sentences, rows, strict=True):
+            if len(row.ids) <= count(row):
+                raise RefbiasError(
+                    f"Model {self.model.name}: pooling.skip={pooling.skip} leaves no token of {sentence!r} "
+                    f"({len(row.ids)} in all). Use pooling.skip=none, or leave the sentence out."
+                )
+
+    def _check_finite(self, batch: Batch, sentences: Sequence[str]) -> None:
+        for (layer, key), rows in batch.vectors.items():
+            bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+            if len(bad):
+                raise RefbiasError(
+                    f"Model {self.model.name} gives NaN or infinity at layer {layer}, pooling {key}, for "
+                    f"{sentences[batch.indices[bad[0]]]!r}. Look at the weights, or use dtype=float32."
+                )
+
+
+@dataclass(frozen=True)
+class _Row:
+    ids: tuple[int, ...]
+    marks: tuple[int, ...]  # as the mask of refbias.pooling
+    truncated: bool
+
+
+def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Indices of sentences of one length, ``batch_tokens`` tokens at most (one sentence at least), longest first."""
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for index, length in enumerate(lengths):
+        by_length[length].append(index)
+    for length in sorted(by_length, reverse=True):
+        indices = by_length[length]
+        most = max(1, batch_tokens // length)
+        count = -(-len(indices) // most)
+        for part in np.array_split(np.asarray(indices), count):
+            yield part.tolist()
+
+
+def _own_limit(loaded: Loaded) -> int | None:
+    """The longest input that the model was made for, in tokens."""
+    limits = [getattr(loaded.tokenizer, "model_max_length", None)]
+    limits.append(getattr(loaded.model.config, "max_position_embeddings", None))
+    known = [int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < 10**9]
+    return min(known, default=None)
+
+
+def find_blocks(model: Any, layers: int) -> list[Any]:
+    """The transformer blocks of a headless ``model`` in order; empty where they are not one list of ``layers``."""
+    import torch
+
+    lists = (module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+    return list(next((blocks for blocks in lists if len(blocks) == layers), []))
+
+
+class _LastLayerDone(Exception):  # noqa: N818 (nothing is wrong)
+    """Raised by a hook once the last layer that is asked for is there."""
+
+
+class _Forward:
+    """Forward passes that hand every asked layer to a function as it is produced, and keep none.
+
+    Hooks read the input of block k, which is layer k. A changed model whose layers up to k are the base's begins at
+    block k, where the base's token states are in memory; else its own pass puts them there for the next one.
+    """
+
+    def __init__(self, loaded: Loaded, model: Model, layers: Sequence[int], layer_site: LayerSite) -> None:
+        self._loaded = loaded
+        self._layers = set(layers)
+        self._pre_norm = layer_site == "pre_norm"
+        self._last = model.layers
+        self._start = model.shared_below or 0
+        self._captured = {k for k in {*model.captured, self._start} if 0 < k < model.layers}
+        self._blocks = find_blocks(loaded.model, model.layers)
+        takes = inspect.signature(loaded.model.forward).parameters
+        self._options: dict[str, Any] = {"use_cache": False} if "use_cache" in takes else {}
+        self._receive: Receive | None = None  # None between passes, when the hooks do nothing
+        self._ids: Sequence[tuple[int, ...]] = ()
+        self._injected: torch.Tensor | None = None
+
+    @contextmanager
+    def hooked(self) -> Iterator[_Forward]:
+        """With the hooks in place."""
+        with ExitStack() as stack:
+            for k, block in enumerate(self._blocks):
+                if k in self._layers or k in (self._start, max(self._layers)):
+                    hook = functools.partial(self._before, k)
+                    stack.callback(block.register_forward_pre_hook(hook, with_kwargs=True).remove)
+                if k + 1 in self._captured:
+                    stack.callback(block.register_forward_hook(functools.partial(self._capture, k + 1)).remove)
+            if self._blocks and self._pre_norm and self._last in self._layers:
+                stack.callback(self._blocks[-1].register_forward_hook(self._after_last).remove)
+            yield self
+
+    def __call__(self, ids: torch.Tensor, keys: Sequence[tuple[int, ...]], receive: Receive) -> None:
+        """Run ``ids`` (b, t), all of one length; ``receive(layer, states (b, t, d))`` is called layer by layer."""
+        import torch
+
+        self._receive, self._ids = receive, keys
+        options = self._options if self._blocks else {**self._options, "output_hidden_states": True}
+        known = self._loaded.token_states.get(self._start, keys) if self._blocks and self._start else None
+        self._injected = torch.stack(known) if known else None
+        try:
+            with _passing_through(self._blocks[: self._start] if known else []):
+                output = self._loaded.model(input_ids=ids, attention_mask=torch.ones_like(ids), **options)
+        except _LastLayerDone:
+            return
+        finally:
+            self._receive = None
+        if not self._blocks:
+            self._hand_over(output.hidden_states, receive)
+        elif self._last in self._layers and not self._pre_norm:
+            receive(self._last, output.last_hidden_state)
+
+    def _before(self, k: int, block: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._receive is None:
+            return None
+        if k == self._start and self._injected is not None:
+            if args:
+                args = (self._injected, *args[1:])
+            else:
+                kwargs = {**kwargs, "hidden_states": self._injected}
+        if k in self._layers:
+            self._receive(k, args[0] if args else kwargs["hidden_states"])
+        if k == max(self._layers):
+            raise _LastLayerDone
+        return args, kwargs
+
+    def _capture(self, layer: int, block: Any, args: Any, output: Any) -> None:
+        import torch
+
+        # Blocks that return more than their states (T5: position biases) cannot be passed over later.
+        if self._receive is not None and isinstance(output, torch.Tensor):
+            self._loaded.token_states.put(layer, self._ids, output)
+
+    def _after_last(self, block: Any, args: Any, output: Any) -> None:
+        if self._receive is not None:
+            self._receive(self._last, output[0] if isinstance(output, tuple) else output)
+
+    def _hand_over(self, states: Sequence[torch.Tensor], receive: Receive) -> None:
+        if len(states) != self._last + 1:
+            raise RefbiasError(f"The model gives {len(states) - 1} layers, and its configuration says {self._last}.")
+        if self._pre_norm:
+            raise RefbiasError("encoder.layer_site=pre_norm: the blocks of this architecture are not found.")
+        for layer in sorted(self._layers):
+            receive(layer, states[layer])
+
+
+@contextmanager
+def _passing_through(blocks: Sequence[Any]) -> Iterator[None]:
+    """``blocks`` return their input meanwhile; they stay in place, for models read attributes of their blocks."""
+    for block in blocks:
+        block.forward = lambda hidden_states, *args, **kwargs: hidden_states
+    try:
+        yield
+    finally:
+        for block in blocks:
+            del block.forward

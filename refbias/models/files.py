@@ -1,0 +1,122 @@
+"""Files of a model folder: digests, configuration, and whether the weights can be read at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from refbias.cache import Cache
+from refbias.errors import RefbiasError
+
+_ENDINGS = (".safetensors", ".json", ".txt", ".model", ".jinja")
+_NOT_THE_MODEL = ("generation_config.json", "trainer_state.json", "all_results.json", "train_results.json")
+_REMEMBERED_ABOVE = 2**20
+
+
+def file_digest(path: Path, cache: Cache) -> str:
+    """SHA-256 of a file; of a big one remembered by path, size, time and inode."""
+    path = path.resolve()
+    about = path.stat()
+    if about.st_size < _REMEMBERED_ABOVE:
+        return _sha256(path)
+    return cache.remember(f"{path}|{about.st_size}|{about.st_mtime_ns}|{about.st_ino}", lambda: _sha256(path))
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def folder_digest(folder: Path, cache: Cache) -> str:
+    """Digest of the weights, configuration and tokenizer files in ``folder``; where it lies does not matter."""
+    return files_digest(((path.relative_to(folder).as_posix(), path) for path in model_files(folder)), cache)
+
+
+def files_digest(files: Iterable[tuple[str, Path]], cache: Cache) -> str:
+    lines = [f"{name} {file_digest(path, cache)}" for name, path in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def model_files(folder: Path) -> list[Path]:
+    found = [*folder.iterdir(), *(file for below in folder.iterdir() if below.is_dir() for file in below.iterdir())]
+    return sorted(f for f in found if f.is_file() and f.suffix in _ENDINGS and f.name not in _NOT_THE_MODEL)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RefbiasError(f"{path} cannot be read as JSON: {error}. Fetch the model again.") from None
+    if not isinstance(value, dict):
+        raise RefbiasError(f"{path} should hold a JSON object and holds a {type(value).__name__}.")
+    return value
+
+
+def check_weights(folder: Path, stem: str = "model") -> None:
+    """Raise `RefbiasError` unless ``folder`` holds whole safetensors files under the usual names."""
+    index = folder / f"{stem}.safetensors.index.json"
+    if index.is_file():
+        shards = sorted(set(read_json(index).get("weight_map", {}).values()))
+    else:
+        shards = [f"{stem}.safetensors"]
+    missing = [shard for shard in shards if not (folder / shard).is_file()]
+    if missing:
+        raise RefbiasError(_no_weights(folder, missing, stem))
+    for shard in shards:
+        _check_safetensors(folder / shard)
+
+
+def _no_weights(folder: Path, missing: list[str], stem: str) -> str:
+    pickles = sorted(p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth", ".ckpt"))
+    if not pickles:
+        return f"{folder} lacks {', '.join(missing)}: expected weights as safetensors. Fetch the model again."
+    advice = (
+        f"peft.AutoPeftModel.from_pretrained({str(folder)!r}).save_pretrained(NEW_FOLDER)"
+        if stem.startswith("adapter")
+        else f"transformers.AutoModelForCausalLM.from_pretrained({str(folder)!r}).save_pretrained(NEW_FOLDER)"
+    )
+    return (
+        f"{folder} holds its weights only as pickle ({', '.join(pickles)}), which can run code when it is read, so "
+        f"refbias does not. If you trust the file, convert it once in Python, {advice}, copy the tokenizer files "
+        f"there too, and give the new folder."
+    )
+
+
+def _check_safetensors(path: Path) -> None:
+    """The header must be JSON, and the file as long as it says."""
+    with path.open("rb") as file:
+        start = int.from_bytes(file.read(8), "little")
+        size = path.stat().st_size
+        try:
+            header = json.loads(file.read(start)) if start <= size else None
+            ends = [entry["data_offsets"][1] for name, entry in (header or {}).items() if name != "__metadata__"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            ends = []
+    if not ends or size != 8 + start + max(ends):
+        raise RefbiasError(f"{path} is damaged or cut short ({size:,} bytes). Fetch it again.")
+
+
+def shape(config: dict[str, Any], folder: Path) -> tuple[int, int]:
+    """Number of blocks and hidden width, from the configuration (of the text part, of the encoder side)."""
+    text = config.get("text_config", config)
+    layers = _first(text, "encoder_layers", "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    dim = _first(text, "hidden_size", "n_embd", "d_model", "dim")
+    if layers is not None and dim is not None:
+        return layers, dim
+    from transformers import AutoConfig
+
+    try:
+        full = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config(encoder=True)
+        return int(full.num_hidden_layers), int(full.hidden_size)
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise RefbiasError(f"{folder / 'config.json'} does not say how many layers the model has: {error}.") from None
+
+
+def _first(config: dict[str, Any], *names: str) -> int | None:
+    return next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)

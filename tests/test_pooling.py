@@ -1,0 +1,91 @@
+"""Poolings by mask: against the same in numpy, under both padding sides."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refbias.errors import UsageError
+from refbias.pooling import POOLINGS, SPECIAL, TOKEN, built_in, kept, pooling_from_choice
+from refbias.registry import Choice
+
+BY_HAND: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mean": lambda h: h.mean(0),
+    "max": lambda h: h.max(0),
+    "last": lambda h: h[-1],
+    "first": lambda h: h[0],
+}
+
+
+def padded(rows: list[np.ndarray], marks: list[list[int]], left: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """``rows`` (t_i, d) as one tensor; what stands at padding is far off, so that it shows where it is read."""
+    longest = max(map(len, rows))
+    states = np.full((len(rows), longest, rows[0].shape[1]), 1e6, np.float32)
+    mask = np.zeros((len(rows), longest), np.int64)
+    for i, (row, mark) in enumerate(zip(rows, marks, strict=True)):
+        place = slice(longest - len(row), None) if left else slice(len(row))
+        states[i, place], mask[i, place] = row, mark
+    return torch.from_numpy(states), torch.from_numpy(mask)
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+@pytest.mark.parametrize("skip", ["none", "special", "sink"])
+@pytest.mark.parametrize("left", [False, True])
+@given(lengths=st.lists(st.integers(3, 9), min_size=1, max_size=4), seed=st.integers(0, 99))
+def test_poolings_read_the_mask(name: str, skip: str, left: bool, lengths: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [rng.normal(size=(t, 5)).astype(np.float32) for t in lengths]
+    marks = [[SPECIAL, *[TOKEN] * (t - 2), SPECIAL] for t in lengths]
+    cut = {"none": slice(None), "special": slice(1, -1), "sink": slice(1, None)}[skip]
+    expected = np.stack([BY_HAND[name](row[cut]) for row in rows])
+    found = built_in(name, skip).function(*padded(rows, marks, left))  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_half_precision_is_pooled_in_fp32(name: str) -> None:
+    states = torch.full((1, 4096, 2), 1.001, dtype=torch.bfloat16)
+    found = POOLINGS[name](states, torch.ones(1, 4096))
+    assert found.dtype == torch.float32
+    assert found[0, 0].item() == pytest.approx(float(states[0, 0, 0]), rel=1e-6)
+
+
+def test_a_plain_mask_of_ones_is_understood() -> None:
+    mask = torch.tensor([[False, True, True]])
+    assert kept(mask, "sink").tolist() == [[False, False, True]]
+    assert kept(mask.int()).tolist() == [[False, True, True]]
+
+
+def test_keys_tell_options_apart() -> None:
+    assert built_in("mean").key == "mean(skip=none)"
+    assert len({built_in(name, skip).key for name in POOLINGS for skip in ("none", "special", "sink")}) == 12
+
+
+def halves(states: torch.Tensor, mask: torch.Tensor, *, weight: float = 0.5) -> torch.Tensor:
+    return states[:, 0] * weight
+
+
+def test_a_pooling_of_ones_own() -> None:
+    choice = Choice("pooling", "halves", {"weight": 0.25}, functools.partial(halves, weight=0.25))
+    pooling = pooling_from_choice(choice)
+    assert not pooling.parameter_free and pooling.skip == "none"
+    assert pooling.key.startswith("halves(weight=0.25)")
+
+
+def test_a_name_alone_does_not_make_a_pooling_built_in() -> None:
+    fake = Choice("pooling", "mean", {}, halves)
+    assert not pooling_from_choice(fake).parameter_free
+    real = Choice("pooling", "mean", {"skip": "sink"}, functools.partial(POOLINGS["mean"], skip="sink"))
+    assert pooling_from_choice(real).parameter_free
+    assert pooling_from_choice(real).key == built_in("mean", "sink").key
+
+
+def test_an_unknown_skip_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"pooling\.skip='bos': expected none, special or sink"):
+        pooling_from_choice(Choice("pooling", "mean", {"skip": "bos"}, POOLINGS["mean"]))
