@@ -9,7 +9,7 @@ from refbias.calibration import Identity, calibrate
 from refbias.errors import RefbiasError, UsageError
 from refbias.metrics.association import Association
 from refbias.registry import Choice, arity, registry
-from refbias.statistics import CrossedBootstrap, Estimate, jackknife_estimates
+from refbias.statistics import CrossedBootstrap, Estimate, Scores, jackknife_estimates, left_out
 from refbias.types import Shifts, Space
 
 
@@ -51,7 +51,7 @@ class Comparison:
         self._own = arity(self.geometry.object) == 1
         self._given = reference
         self._reference = self._prepare(reference)
-        self._measured: Any = None
+        self._measured: dict[str, Any] = {}
 
     def _prepare(self, space: Space) -> Space:
         if self.geometry.traits.get("needs_anchors"):
@@ -69,13 +69,13 @@ class Comparison:
         prepared = self._prepare(audited)
         return (self._reference, prepared) if self._own else self.geometry.object(self._reference, prepared)
 
-    def _of_reference(self, measure: Callable[[Space], Any], reference: Space) -> Any:
+    def _of_reference(self, what: str, measure: Callable[[Space], Any], reference: Space) -> Any:
         """``measure(reference)``, remembered where the reference is the same for every audited space."""
         if reference is not self._reference:
             return measure(reference)
-        if self._measured is None:
-            self._measured = measure(reference)
-        return self._measured
+        if what not in self._measured:
+            self._measured[what] = measure(reference)
+        return self._measured[what]
 
     def shifts(self, audited: Space) -> Shifts:
         """Shift of each group, with both scores."""
@@ -86,9 +86,10 @@ class Comparison:
         if not self.directed:
             return Shifts(metric(reference, audited), {}, {})
         if isinstance(metric, Association):
-            ours = metric.scores(self._of_reference(metric.matrices, reference), len(reference.positive))
+            matrices = self._of_reference("matrices", metric.matrices, reference)
+            ours = metric.scores(matrices, len(reference.positive))
         else:
-            ours = self._of_reference(metric, reference)
+            ours = self._of_reference("scores", metric, reference)
         theirs = metric(audited)
         return Shifts({group: theirs[group] - ours[group] for group in self._given.groups}, ours, theirs)
 
@@ -99,19 +100,29 @@ class Comparison:
         reference, mapped = self._pair(audited)
         metric = self.metric.object
         if isinstance(metric, Association):
-            ours, theirs = self._of_reference(metric.matrices, reference), metric.matrices(mapped)
+            ours, theirs = self._of_reference("matrices", metric.matrices, reference), metric.matrices(mapped)
             scores = [metric.scores(matrices, len(reference.positive)) for matrices in (ours, theirs)]
             shifts = Shifts({g: scores[1][g] - scores[0][g] for g in self._given.groups}, *scores)
             return shifts, *bootstrap.estimates({g: theirs[g] - ours[g] for g in shifts}, shifts)
         shifts = self._shifts(reference, mapped)
+        try:
+            without = self._left_out(reference, mapped)
+        except RefbiasError as error:  # a metric that needs more sentences than a block leaves
+            why = f"too few sentences for an interval: {error}"
+            return shifts, {group: Estimate(shifts[group], None, None, None, why) for group in shifts}, None
+        return shifts, jackknife_estimates(shifts, without, self.directed), None
 
-        def shift(one: Space, other: Space) -> Mapping[str, float]:
-            if not self.directed:
-                return metric(one, other)
-            before, after = metric(one), metric(other)
-            return {group: after[group] - before[group] for group in before}
-
-        return shifts, jackknife_estimates(shift, shifts, reference, mapped, self.directed), None
+    def _left_out(self, reference: Space, audited: Space) -> list[list[Scores]]:
+        """Shifts without a block of sentences, for the jackknife."""
+        metric = self.metric.object
+        if not self.directed:
+            return left_out(metric, reference, audited)
+        before = self._of_reference("left out", lambda space: left_out(metric, space), reference)
+        after = left_out(metric, audited)
+        return [
+            [{group: new[group] - old[group] for group in old} for old, new in zip(olds, news, strict=True)]
+            for olds, news in zip(before, after, strict=True)
+        ]
 
 
 def compare_spaces(

@@ -26,12 +26,12 @@ def refbias_models(register: Register) -> None:
 
 @hookspec
 def refbias_checkpoints(register: Register) -> None:
-    """Series of audited models: ``part(reference)`` returns a `refbias.checkpoints.Series`."""
+    """Series of audited models: ``part(reference, context)`` returns a `refbias.checkpoints.Series`."""
 
 
 @hookspec
 def refbias_encoders(register: Register) -> None:
-    """Encoders: ``part(model)`` returns a `refbias.encoders.Encoder`."""
+    """Encoders: ``part(model, context)`` returns a `refbias.encoders.Encoder`."""
 
 
 @hookspec

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from refbias.errors import RefbiasError
 from refbias.types import Array, Space
 
 LEVEL = 0.95
@@ -132,27 +131,21 @@ def _student(value: float, spread: float, freedom: float) -> Estimate:
     return Estimate(value, value - half, value + half, float(2 * stdtr(freedom, -abs(value) / spread)))
 
 
-def block_jackknife(
-    shift: Callable[[Space, Space], Mapping[str, float]], reference: Space, audited: Space, blocks: int = 20
-) -> dict[str, tuple[float, float]]:
-    """Standard error and degrees of freedom of ``shift`` for each group, for a metric of any form.
+Scores = Mapping[str, float]  # a figure for each group
 
-    Sentences are left out block by block, from targets, positive and negative attributes in turn; the three
-    variances add up (their interaction is counted twice: slightly wide). Rows i, i + blocks, … form block i.
+
+def left_out(measure: Callable[..., Scores], *spaces: Space, blocks: int = 20) -> list[list[Scores]]:
+    """``measure(*spaces)`` without one block of sentences: of the targets, the positive, the negative attributes.
+
+    Rows i, i + blocks, … form block i. A sample of one sentence cannot lose it and gives an empty list.
     """
-    totals: dict[str, list[tuple[float, int]]] = {group: [] for group in reference.groups}
+    found = []
     for part in ("targets", "positive", "negative"):
-        size = min(len(r) for r in reference.targets.values()) if part == "targets" else len(getattr(reference, part))
+        size = min(map(len, spaces[0].targets.values())) if part == "targets" else len(getattr(spaces[0], part))
         count = min(blocks, size)
-        if count < 2:
-            continue
-        values = [shift(_without(reference, part, i, count), _without(audited, part, i, count)) for i in range(count)]
-        for group, shares in totals.items():
-            series = np.array([v[group] for v in values])
-            shares.append((float((count - 1) * series.var(ddof=0)), count - 1))
-    return {
-        group: (float(np.sqrt(sum(v for v, _ in shares))), _satterthwaite(shares)) for group, shares in totals.items()
-    }
+        every = range(count if count > 1 else 0)
+        found.append([measure(*(_without(space, part, block, count) for space in spaces)) for block in every])
+    return found
 
 
 def _without(space: Space, part: str, block: int, count: int) -> Space:
@@ -165,34 +158,32 @@ def _without(space: Space, part: str, block: int, count: int) -> Space:
     return Space(targets, positive, negative, space.anchors)
 
 
-def jackknife_estimates(
-    shift: Callable[[Space, Space], Mapping[str, float]],
-    values: Mapping[str, float],
-    reference: Space,
-    audited: Space,
-    directed: bool,
-) -> dict[str, Estimate]:
-    """Estimates of ``values`` by `block_jackknife`. A drift (not ``directed``) has no test of 0: it has no sign."""
-    try:
-        spreads = block_jackknife(shift, reference, audited)
-    except RefbiasError as error:  # a metric that needs more sentences than a block leaves
-        why = f"too few sentences for an interval: {error}"
-        return {group: Estimate(value, None, None, None, why) for group, value in values.items()}
-    estimates = {}
-    for group, (spread, freedom) in spreads.items():
-        value = values[group]
-        if not np.isfinite(value):
-            estimates[group] = Estimate(value, None, None, None, "the metric is undefined for this group")
-        elif not np.isfinite(spread):
-            estimates[group] = Estimate(value, None, None, None, "the metric is undefined without some sentences")
-        elif spread == 0.0:
-            estimates[group] = _without_spread(value)
-        else:
-            found = _student(value, spread, freedom)
-            if not directed:
-                found = Estimate(value, found.ci_low, found.ci_high, None, "a drift has no direction: no test of 0")
-            estimates[group] = found
-    return estimates
+def jackknife_estimates(values: Scores, without: Sequence[Sequence[Scores]], directed: bool) -> dict[str, Estimate]:
+    """Estimates of ``values`` from the same figures `left_out`, for a metric of any form.
+
+    The variances over targets, positive and negative attributes add up (their interaction is counted twice: slightly
+    wide). A drift (not ``directed``) has no test of 0: it is never below it.
+    """
+    return {group: _jackknifed(value, group, without, directed) for group, value in values.items()}
+
+
+def _jackknifed(value: float, group: str, without: Sequence[Sequence[Scores]], directed: bool) -> Estimate:
+    shares = []
+    for figures in without:
+        series = np.array([figure[group] for figure in figures])
+        if len(series):
+            shares.append((float((len(series) - 1) * series.var(ddof=0)), len(series) - 1))
+    spread = float(np.sqrt(sum(variance for variance, _ in shares)))
+    if not np.isfinite(value):
+        return Estimate(value, None, None, None, "the metric is undefined for this group")
+    if not np.isfinite(spread):
+        return Estimate(value, None, None, None, "the metric is undefined without some of the sentences")
+    if spread == 0.0:
+        return _without_spread(value)
+    found = _student(value, spread, _satterthwaite(shares))
+    if directed:
+        return found
+    return Estimate(value, found.ci_low, found.ci_high, None, "a drift has no direction: no test of 0")
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import pearsonr
+from scipy.stats import pearsonr, t
 from sklearn.metrics import roc_auc_score
 
 from refbias import statistics
@@ -91,14 +91,14 @@ def test_no_difference_is_exactly_0_and_a_constant_one_has_no_interval():
 
 def test_the_jackknife_agrees_with_the_standard_error_of_a_mean():
     rng = np.random.default_rng(0)
-    one = Space({"g": np.ones((40, 1))}, np.ones((3, 1)), np.ones((3, 1)))
-    other = Space({"g": rng.normal(size=(40, 1))}, np.ones((3, 1)), np.ones((3, 1)))
+    space = Space({"g": rng.normal(size=(20, 1))}, np.ones((3, 1)), np.ones((3, 1)))
 
-    def shift(a: Space, b: Space) -> dict[str, float]:
-        return {"g": float(b.targets["g"].mean() - a.targets["g"].mean())}
+    def height(s: Space) -> dict[str, float]:
+        return {"g": float(s.targets["g"].mean())}
 
-    spread, _ = statistics.block_jackknife(shift, one, other, blocks=40)["g"]
-    assert spread == pytest.approx(other.targets["g"].std(ddof=1) / np.sqrt(40))
+    found = statistics.jackknife_estimates(height(space), statistics.left_out(height, space), directed=True)["g"]
+    half = t.ppf(0.975, 19) * space.targets["g"].std(ddof=1) / np.sqrt(20)
+    assert (found.ci_low, found.ci_high) == pytest.approx((found.value - half, found.value + half))
 
 
 def test_holm_by_hand():
