@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from refbias.errors import RefbiasError, UsageError
 from refbias.options import help_text, own_folder, plain, plugin_folders, store
+from refbias.provenance import redacted
 from refbias.registry import registry
 from refbias.tasks.run import OUTCOME
 
@@ -91,7 +92,7 @@ def message_of(error: Exception) -> str:
 
 def _complain(text: str) -> None:
     sys.stdout.flush()
-    print(f"refbias: {text}", file=sys.stderr, flush=True)
+    print(f"refbias: {redacted(text)}", file=sys.stderr, flush=True)
 
 
 def _application(words: Sequence[str]) -> int:
@@ -154,13 +155,16 @@ def _hydra(arguments: Sequence[str]) -> int:
     """Run Hydra with exceptions on; its flags (``--help`` …) end with a status of their own."""
     import hydra
 
+    from refbias.guard import checked_composition
+
     application = hydra.main(version_base="1.3", config_path=str(own_folder()), config_name="config")(job)
     argv, environment = sys.argv, dict(os.environ)
     sys.argv = ["refbias", *arguments]
     os.environ[TRACE] = environment.get("HYDRA_FULL_ERROR", "0")
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        application()
+        with checked_composition():
+            application()
         return DONE
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else DONE
@@ -229,7 +233,7 @@ def _settings(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
 
 
 def _command(overrides: Sequence[str]) -> str:
-    return shlex.join(["python", "-m", "refbias", *overrides])
+    return str(redacted(shlex.join(["python", "-m", "refbias", *overrides])))
 
 
 def perform(run: Run, missing: Sequence[str], name: str, parent: str | None) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from refbias.calibration import Identity, calibrate
+from refbias.calibration import Center, calibrate
 from refbias.errors import RefbiasError, UsageError
 from refbias.metrics.association import Association
 from refbias.registry import Choice, arity, registry
@@ -13,15 +13,17 @@ from refbias.statistics import CrossedBootstrap, Estimate, Scores, jackknife_est
 from refbias.types import Shifts, Space
 
 
-def choose(geometry: Any = "relative", metric: Any = None, calibration: Any = "none") -> tuple[Choice, Choice, Choice]:
+def choose(
+    geometry: Any = "relative", metric: Any = None, calibration: Any = "none", seed: int = 0
+) -> tuple[Choice, Choice, Choice]:
     """Geometry, metric and calibration as built parts. Refuses a combination that has no meaning."""
     parts = registry()
-    chosen = parts.resolve("geometry", geometry)
+    chosen = parts.resolve("geometry", geometry, seed)
     if metric is None:
         metric = chosen.traits.get("metric")
         if metric is None:
             raise UsageError(f"geometry={chosen.name} names no metric of its own: choose one with metric=….")
-    scorer = parts.resolve("metric", metric)
+    scorer = parts.resolve("metric", metric, seed)
     if chosen.traits.get("pairs_only") and arity(scorer.object) == 1:
         pairs = [n for n, p in parts.parts("metric").items() if len(p.inputs) == 2]
         raise UsageError(
@@ -31,7 +33,7 @@ def choose(geometry: Any = "relative", metric: Any = None, calibration: Any = "n
     wanted = scorer.traits.get("geometries")
     if wanted and chosen.name not in wanted:
         raise UsageError(f"metric={scorer.name} has a meaning with geometry={' or '.join(wanted)}: got {chosen.name}.")
-    return chosen, scorer, parts.resolve("calibration", calibration)
+    return chosen, scorer, parts.resolve("calibration", calibration, seed)
 
 
 class Comparison:
@@ -120,7 +122,7 @@ class Comparison:
         before = self._of_reference("left out", lambda space: left_out(metric, space), reference)
         after = left_out(metric, audited)
         return [
-            [{group: new[group] - old[group] for group in old} for old, new in zip(olds, news, strict=True)]
+            [{group: new[group] - old[group] for group in new} for old, new in zip(olds, news, strict=True)]
             for olds, news in zip(before, after, strict=True)
         ]
 
@@ -157,10 +159,4 @@ def compare_spaces(
 
 def second_calibration(calibration: Choice) -> str:
     """What the second opinion uses: centring, or none where centring is the choice itself."""
-    return "center" if isinstance(calibration.object, Identity) else "none"
-
-
-def beyond_doubt(entry: Mapping[str, Any]) -> bool:
-    """Is the shift of this group below zero beyond doubt? p_adjusted < 0.05 and ci_high < 0."""
-    p, high = entry.get("p_adjusted"), entry.get("ci_high")
-    return p is not None and high is not None and p < 0.05 and high < 0
+    return "none" if isinstance(calibration.object, Center) else "center"

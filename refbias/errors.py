@@ -17,7 +17,21 @@ class UsageError(RefbiasError):
 def unknown(kind: str, name: object, known: Iterable[str]) -> UsageError:
     """The error for a name that nothing is registered under: suggestion first, then everything there is."""
     names = sorted(known)
-    close = difflib.get_close_matches(str(name), names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
     available = ", ".join(names) if names else "none"
-    return UsageError(f"No {kind} {str(name)!r}.{hint} Available: {available}.")
+    return UsageError(f"No {kind} {str(name)!r}.{did_you_mean(name, names)} Available: {available}.")
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """A question that names the closest of ``known``, with a space before it; empty where none is close."""
+    close = difflib.get_close_matches(str(name), sorted(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def first_line(error: BaseException) -> str:
+    """First line of what an error of a library says."""
+    return str(error).strip().partition("\n")[0]
+
+
+def described(error: BaseException) -> str:
+    """An error of a library in half a sentence: its type and its first line, without a full stop."""
+    return f"{type(error).__name__}: {first_line(error).rstrip('.') or 'no message'}"

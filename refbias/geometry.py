@@ -41,11 +41,11 @@ def procrustes(
         audited = audited.map(lambda rows: rows - shift_audited)
         reference = reference.map(lambda rows: rows - shift_reference)
         X, Y = X - shift_audited, Y - shift_reference
-    rank, _ = linalg.rank_and_condition(X)
+    rank, condition = linalg.rank_and_condition(X)
     if rank < X.shape[1]:
         warnings.warn(
-            f"geometry=procrustes: {len(X)} sentences of rank {rank} tie a rotation in {X.shape[1]} dimensions; "
-            "the untied directions stay as they are.",
+            f"geometry=procrustes: {len(X)} sentences of rank {rank} (condition {condition:.1e}) tie a rotation in "
+            f"{X.shape[1]} dimensions; the untied directions stay as they are.",
             stacklevel=2,
         )
     rotation = linalg.procrustes(X, Y)

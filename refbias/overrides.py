@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refbias.errors import UsageError, unknown
+from refbias.errors import UsageError, first_line, unknown
 from refbias.options import GROUPS, SETTINGS, config_folders, kinds_of_settings, names, own_folder
 from refbias.registry import Registry
 
@@ -82,7 +82,7 @@ def explain(error: Exception, words: Words, registry: Registry, commands: Iterab
         if found is not None:
             return found
     text = str(error).partition("Config search path:")[0]
-    cause = f": {_first_line(error.__cause__)}" if error.__cause__ is not None else ""
+    cause = f": {first_line(error.__cause__)}" if error.__cause__ is not None else ""
     return UsageError(f"{' '.join(text.split())}{cause}")
 
 
@@ -176,7 +176,3 @@ def part_behind(kind: str, name: str, registry: Registry, folders: Sequence[Path
             first = next((str(entry) for entry in defaults if isinstance(entry, str) and entry != "_self_"), name)
             return part_behind(kind, first, registry, folders) if first != name else name
     return name
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

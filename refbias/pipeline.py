@@ -5,16 +5,19 @@ sentences -> encoder -> layer, pooling -> calibration -> geometry -> metric -> s
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refbias.benchmarks import CannotScore
-from refbias.cache import Cache, default_directory
+from refbias.benchmarks.signal import Signal
+from refbias.cache import Cache, open_cache
 from refbias.checkpoints import Checkpoint, Series
 from refbias.comparison import Comparison, choose, second_calibration
 from refbias.context import Context
@@ -23,13 +26,14 @@ from refbias.encoders import Encoder
 from refbias.encoding import embed
 from refbias.errors import RefbiasError, UsageError, unknown
 from refbias.layers import parse_layers
+from refbias.metrics import Association
 from refbias.models import Model, find_model
 from refbias.pooling import pooling_from_choice
 from refbias.provenance import digest, provenance
 from refbias.registry import Choice, registry
 from refbias.result import SCHEMA_VERSION, Result, plain
 from refbias.standins import collecting, stand_in
-from refbias.statistics import LEVEL, CrossedBootstrap, Estimate, agreement, holm
+from refbias.statistics import LEVEL, CrossedBootstrap, Estimate, holm
 from refbias.types import Array, Space, Stimuli
 from refbias.watch import Quiet, Watch
 
@@ -156,7 +160,7 @@ def audit(
     benchmark: Any = None,
     device: str | None = None,
     dtype: str | None = None,
-    cache: bool | Cache = True,
+    cache: bool | str | Path | Cache = True,
     strict: bool = False,
     seed: int = 0,
     draws: int = 10_000,
@@ -177,7 +181,7 @@ def audit(
     layer : "last", an integer, a list of them, or "all"; k is Hugging Face's ``hidden_states[k]``
     groups : target groups to score; None is all
     device, dtype : None chooses by the hardware
-    cache : True for the user's cache, False for none, or a `refbias.cache.Cache`
+    cache : True for the user's cache, False for none, a folder, or a `refbias.cache.Cache`
     strict : refuse every stand-in
     seed : of every draw
     draws : resamples of the bootstrap
@@ -203,7 +207,7 @@ def audit(
         def resolve(kind: str, choice: Any) -> Choice:
             return parts.resolve(kind, choice, seed)
 
-        by_geometry, by_metric, by_calibration = choose(geometry, metric, calibration)
+        by_geometry, by_metric, by_calibration = choose(geometry, metric, calibration, seed)
         setting = _Setting(
             encoder=resolve("encoder", encoder),
             pooling=resolve("pooling", pooling),
@@ -218,10 +222,10 @@ def audit(
         )
         stimuli = _stimuli({k: getattr(setting, k) for k in ("targets", "attributes", "anchors")}, groups)
         where = resolve_device(device)
-        store = cache if isinstance(cache, Cache) else Cache(default_directory() if cache else None)
+        store = open_cache(cache)
         context = Context(store, where, resolve_dtype(dtype, where), seed, watch)
         run = _Audit(setting, stimuli, context, layer, also_layers or (), draws)
-        measured = run.measure(find_model(reference, cache=store), audited)
+        measured = run.measure(find_model(reference, cache=store, watch=watch), audited)
     return Result(
         plain(
             {
@@ -245,6 +249,16 @@ def _digests(stimuli: Stimuli) -> dict[str, str]:
     }
 
 
+@dataclass
+class _AtLayer:
+    """What is compared at one layer, and the checkpoints' blocks so far."""
+
+    number: int
+    first: Comparison
+    second: Comparison | None
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+
 class _Audit:
     """One audit under way: encodes each model once, compares each checkpoint as soon as it is encoded."""
 
@@ -257,9 +271,10 @@ class _Audit:
         self.bootstrap = CrossedBootstrap(len(stimuli.positive), len(stimuli.negative), draws, context.seed)
         self.sentences = stimuli.sentences()
         self.row = {sentence: i for i, sentence in enumerate(self.sentences)}
+        self.warnings: list[str] = []
         self.timings: dict[str, float] = dict.fromkeys(("load_s", "encode_s", "score_s"), 0.0)
         self.counts: dict[str, int] = dict.fromkeys(
-            ("sentences_encoded", "sentences_from_cache", "tokens", "truncated"), 0
+            ("sentences_encoded", "sentences_from_cache", "tokens", "truncated", "missing_words"), 0
         )
 
     # Models to spaces
@@ -273,7 +288,7 @@ class _Audit:
     def _spaces(self, encoder: Encoder) -> tuple[list[Space], dict[str, Any]]:
         """The model's view of the stimuli at each layer, and what was met on the way."""
         layers = self._layers(encoder)
-        extra = [k for spec in self.also_layers for k in parse_layers(spec, encoder.layers)]
+        extra = _those_it_has(self.also_layers, encoder.layers)
         context = self.context
         wanted = list(dict.fromkeys([*layers, *extra]))
         found = embed(encoder, self.sentences, wanted, [self.pooling], context.cache, context.watch)
@@ -283,6 +298,7 @@ class _Audit:
         self.counts["sentences_from_cache"] += found.from_cache
         self.counts["tokens"] += found.tokens_encoded
         self.counts["truncated"] += found.truncated
+        self.counts["missing_words"] += found.missing_words
         spaces = [self._space(found.vectors[k, self.pooling.key]) for k in layers]
         return spaces, {"sink_share": {k: found.sink_share.get(k) for k in layers}}
 
@@ -308,25 +324,25 @@ class _Audit:
         for checkpoint in series.checkpoints:
             self._check_fits(encoder, checkpoint.model)
         spaces, seen = self._spaces(encoder)
-        setting, second = self.setting, second_calibration(self.setting.calibration)
-        first_opinions = [Comparison(s, setting.geometry, setting.metric, setting.calibration) for s in spaces]
-        second_opinions = [Comparison(s, setting.geometry, setting.metric, second) for s in spaces]
-        benchmark = _Signal(setting.benchmark, self.stimuli.groups, self.context)
-        benchmark.add(Checkpoint(reference.name, reference))
-        by_layer: list[list[dict[str, Any]]] = [[] for _ in layers]
+        at_layers = [self._at_layer(k, space) for k, space in zip(layers, spaces, strict=True)]
+        benchmark = Signal(self.setting.benchmark, reference, self.stimuli.groups, self.context)
         for checkpoint in series.checkpoints:
             theirs, _ = self._spaces(self._encoder(checkpoint.model))
             start = time.perf_counter()
-            for found, space, one, other in zip(by_layer, theirs, first_opinions, second_opinions, strict=True):
-                found.append(self._entry(checkpoint, space, one, other, second))
+            with self._noting_warnings():
+                for at_layer, space in zip(at_layers, theirs, strict=True):
+                    at_layer.entries.append(self._entry(checkpoint, space, at_layer))
             self.timings["score_s"] += time.perf_counter() - start
-            if len(layers) == 1:
-                self.context.watch.checkpoint(by_layer[0][-1])
+            if len(at_layers) == 1:
+                self.context.watch.checkpoint(at_layers[0].entries[-1])
             benchmark.add(checkpoint)
-        directed = first_opinions[0].directed
         tables = [
-            {"layer": k, "checkpoints": found, "benchmark": benchmark.agreement(found, directed)}
-            for k, found in zip(layers, by_layer, strict=True)
+            {
+                "layer": at_layer.number,
+                "checkpoints": at_layer.entries,
+                "benchmark": benchmark.agreement(at_layer.entries, at_layer.first.directed),
+            }
+            for at_layer in at_layers
         ]
         single = self._is_single()
         return {
@@ -342,7 +358,8 @@ class _Audit:
             },
             **(tables[0] if single else {"layers": tables, "benchmark": benchmark.head()}),
             "series": dict(series.report),
-            "conventions": self._conventions(encoder, directed),
+            "warnings": self.warnings,
+            "conventions": self._conventions(encoder),
             "timings": {**self.timings, **self.counts},
         }
 
@@ -355,7 +372,7 @@ class _Audit:
         many = audited if isinstance(audited, list) else [audited]
         if not many:
             raise UsageError("audited=[] names no model. Give one model or a list of them.")
-        models = [find_model(one, cache=self.context.cache) for one in many]
+        models = [find_model(one, cache=self.context.cache, watch=self.context.watch) for one in many]
         names = _distinct([model.name for model in models])
         return Series([Checkpoint(name, model) for name, model in zip(names, models, strict=True)])
 
@@ -374,24 +391,36 @@ class _Audit:
                 f"{audited.name}. Name layers that both have, for instance layer=[{', '.join(map(str, there[:2]))}]."
             )
 
-    def _entry(
-        self, checkpoint: Checkpoint, space: Space, first: Comparison, second: Comparison, second_name: str
-    ) -> dict[str, Any]:
+    def _at_layer(self, number: int, reference: Space) -> _AtLayer:
+        setting = self.setting
+        first = Comparison(reference, setting.geometry, setting.metric, setting.calibration)
+        if not first.directed:  # a drift by CKA is centred by itself: a second opinion would repeat it
+            return _AtLayer(number, first, None)
+        second = second_calibration(setting.calibration)
+        return _AtLayer(number, first, Comparison(reference, setting.geometry, setting.metric, second))
+
+    @contextlib.contextmanager
+    def _noting_warnings(self) -> Iterator[None]:
+        """Keep what geometries and metrics warn of, for the result, and say each of it once."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        for warning in caught:
+            text = str(warning.message)
+            if text not in self.warnings:
+                self.warnings.append(text)
+                self.context.watch.say(text)
+
+    def _entry(self, checkpoint: Checkpoint, space: Space, at_layer: _AtLayer) -> dict[str, Any]:
         """One checkpoint's block of result.json."""
-        shifts, estimates, mean = first.estimates(space, self.bootstrap)
-        _, others, second_mean = second.estimates(space, self.bootstrap)
-        adjusted = holm([e.p_value for e in estimates.values()])
-        second_adjusted = holm([e.p_value for e in others.values()])
-        groups = [
-            {
-                "group": group,
-                "b_ref": shifts.reference.get(group),
-                "b_aud": shifts.audited.get(group),
-                **_row(estimates[group], p),
-                "second_opinion": {"calibration": second_name, **_row(others[group], q)},
-            }
-            for group, p, q in zip(shifts, adjusted, second_adjusted, strict=True)
-        ]
+        shifts, estimates, mean = at_layer.first.estimates(space, self.bootstrap)
+        rows = _rows(estimates)
+        second, second_mean = at_layer.second, None
+        opinions: dict[str, Any] = dict.fromkeys(rows)
+        if second is not None:
+            _, others, second_mean = second.estimates(space, self.bootstrap)
+            name = second.calibration.name
+            opinions = {group: {"calibration": name, **row} for group, row in _rows(others).items()}
         values = [v for v in shifts.values() if np.isfinite(v)]
         return {
             "name": checkpoint.name,
@@ -400,14 +429,29 @@ class _Audit:
             **({"mean_delta_b": float(np.mean(values))} if values else _no_mean),
             "mean": _row(mean, mean.p_value) if mean else None,
             "second_opinion_mean": _row(second_mean, second_mean.p_value) if second_mean else None,
-            "groups": groups,
+            "groups": [
+                {
+                    "group": group,
+                    "b_ref": shifts.reference.get(group),
+                    "b_aud": shifts.audited.get(group),
+                    **rows[group],
+                    "second_opinion": opinions[group],
+                }
+                for group in shifts
+            ],
         }
 
-    def _conventions(self, encoder: Encoder, directed: bool) -> dict[str, Any]:
+    def _interval(self) -> str:
+        if isinstance(self.setting.metric.object, Association):
+            resampled = f"two-way bootstrap over target and attribute sentences, {self.bootstrap.draws} draws"
+        else:
+            resampled = "jackknife in 20 blocks of target and attribute sentences"
+        return f"{resampled}, studentised (Student's t, Satterthwaite)"
+
+    def _conventions(self, encoder: Encoder) -> dict[str, Any]:
         return {
             **encoder.conventions,
-            "interval": f"two-way bootstrap over target and attribute sentences, {self.bootstrap.draws} draws, "
-            "studentised (Student's t, Satterthwaite)" if directed else "jackknife in blocks of sentences",
+            "interval": self._interval(),
             "level": LEVEL,
             "alternative": "two-sided",
             "ddof": 1,
@@ -417,10 +461,25 @@ class _Audit:
             "mae": "mean over 1,000 bootstrap resamples, in the bag",
             "pearson_p": "two-tailed, as published: takes checkpoints x groups as independent, which merges are not",
             "within_pearson_p": "one permutation of groups common to all checkpoints, 10,000 draws",
-        }  # fmt: skip
+        }
+
+
+def _those_it_has(specs: Sequence[Any], layers: int) -> list[int]:
+    """Layers by number, without those that this model lacks: the job that asks for one of them will say so."""
+    found = []
+    for spec in specs:
+        with contextlib.suppress(UsageError):
+            found += parse_layers(spec, layers)
+    return found
 
 
 _no_mean = {"mean_delta_b": None, "mean_delta_b_reason": "the metric is undefined for every group"}
+
+
+def _rows(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
+    """Each group's figures, with p-values adjusted over the groups."""
+    adjusted = holm([estimate.p_value for estimate in estimates.values()])
+    return {group: _row(estimates[group], p) for group, p in zip(estimates, adjusted, strict=True)}
 
 
 def _row(estimate: Estimate, adjusted: float | None) -> dict[str, Any]:
@@ -437,70 +496,3 @@ def _row(estimate: Estimate, adjusted: float | None) -> dict[str, Any]:
 def _distinct(names: Sequence[str]) -> list[str]:
     """The names, numbered where one comes twice."""
     return [n if names.count(n) == 1 else f"{n} ({names[: i + 1].count(n)})" for i, n in enumerate(names)]
-
-
-class _Signal:
-    """The benchmark's scores of the models that were added, the reference first."""
-
-    def __init__(self, choice: Choice | None, groups: Sequence[str], context: Context) -> None:
-        self.choice, self.groups, self.context = choice, groups, context
-        self.reason = None if choice else "no benchmark was asked for"
-        self.reference: Mapping[str, float | None] | None = None
-        self.scores: dict[str, dict[str, Any]] = {}
-
-    def add(self, checkpoint: Checkpoint) -> None:
-        if self.choice is None or self.reason:
-            return
-        benchmark = self.choice.object
-        try:
-            scores = benchmark.score(checkpoint, self.groups, self.context)
-        except CannotScore as error:
-            self.reason = str(error)
-            self.context.watch.say(f"benchmark={self.choice.name}: {error}")
-            return
-        if self.reference is None:
-            self.reference = scores
-            return
-        self.scores[checkpoint.name] = {
-            group: self._shift(scores.get(group), self.reference.get(group), benchmark.threshold)
-            for group in self.groups
-        }
-
-    def _shift(self, audited: float | None, reference: float | None, threshold: float) -> dict[str, Any]:
-        shift = None if audited is None or reference is None else audited - reference
-        return {
-            "bias_score_ref": reference,
-            "bias_score_aud": audited,
-            "delta_bias": shift,
-            "more_biased": None if shift is None else shift > threshold,
-        }
-
-    def head(self) -> dict[str, Any]:
-        """What does not depend on the layer."""
-        if self.choice is None or self.reason:
-            name = self.choice.name if self.choice else None
-            return {"name": name, "reason": self.reason}
-        benchmark = self.choice.object
-        return {
-            "name": self.choice.name,
-            "unit": benchmark.unit,
-            "threshold": benchmark.threshold,
-            "scores": self.scores,
-        }
-
-    def agreement(self, entries: Sequence[Mapping[str, Any]], directed: bool) -> dict[str, Any]:
-        """The block ``benchmark`` of result.json, for the checkpoints of one layer."""
-        head = self.head()
-        if "reason" in head:
-            return head
-        rows = [
-            (group["delta_b"], self.scores[entry["name"]][group["group"]]["delta_bias"], entry["name"], group["group"])
-            for entry in entries
-            for group in entry["groups"]
-        ]
-        rows = [row for row in rows if row[0] is not None and np.isfinite(row[0]) and row[1] is not None]
-        x, y = (np.array([row[i] for row in rows], dtype=float) for i in (0, 1))
-        figures = agreement(
-            x, y, head["threshold"], [r[2] for r in rows], [r[3] for r in rows], directed, self.context.seed
-        )
-        return {**head, **figures}

@@ -6,13 +6,30 @@ import datetime
 import hashlib
 import importlib.metadata
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 PACKAGES = ("refbias", "torch", "transformers", "peft", "numpy", "scipy", "scikit-learn")
+
+
+_USER_INFO = re.compile(r"(\w+://)[^/@\s]+@")
+
+
+def redacted(value: Any) -> Any:
+    """``value`` with the user and password of every address in it replaced by ***.
+
+    >>> redacted({"tracking.uri": "postgresql://me:secret@host/db"})
+    {'tracking.uri': 'postgresql://***@host/db'}
+    """
+    if isinstance(value, Mapping):
+        return {key: redacted(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redacted(inner) for inner in value]
+    return _USER_INFO.sub(r"\1***@", value) if isinstance(value, str) else value
 
 
 def version(package: str) -> str | None:

@@ -8,7 +8,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refbias.errors import RefbiasError
+from refbias.reading import layers_of
 
 if TYPE_CHECKING:
     import pandas
@@ -71,19 +72,11 @@ class Result:
 
     data: dict[str, Any]
 
-    def layers(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """Each layer with its checkpoints; one layer for most runs."""
-        if "layers" in self.data:
-            for entry in self.data["layers"]:
-                yield entry["layer"], entry["checkpoints"]
-        else:
-            yield self.data["layer"], self.data["checkpoints"]
-
     def observations(self) -> list[dict[str, Any]]:
         """One row a checkpoint × group (× layer), with the columns of observations.csv."""
-        scores = self.data.get("benchmark", {}).get("scores", {})
+        scores = self.data["benchmark"].get("scores", {})
         rows = []
-        for layer, checkpoints in self.layers():
+        for layer, checkpoints in layers_of(self.data):
             for checkpoint in checkpoints:
                 measured = scores.get(checkpoint["name"], {})
                 for group in checkpoint["groups"]:

@@ -137,20 +137,25 @@ Scores = Mapping[str, float]  # a figure for each group
 def left_out(measure: Callable[..., Scores], *spaces: Space, blocks: int = 20) -> list[list[Scores]]:
     """``measure(*spaces)`` without one block of sentences: of the targets, the positive, the negative attributes.
 
-    Rows i, i + blocks, … form block i. A sample of one sentence cannot lose it and gives an empty list.
+    Rows i, i + blocks, … form block i. Each figure is given for the groups that lost something; a sample of one
+    sentence cannot lose it.
     """
-    found = []
+    first = spaces[0]
+    found: list[list[Scores]] = []
     for part in ("targets", "positive", "negative"):
-        size = min(map(len, spaces[0].targets.values())) if part == "targets" else len(getattr(spaces[0], part))
-        count = min(blocks, size)
-        every = range(count if count > 1 else 0)
-        found.append([measure(*(_without(space, part, block, count) for space in spaces)) for block in every])
+        samples = first.targets if part == "targets" else dict.fromkeys(first.groups, getattr(first, part))
+        counts = {group: min(blocks, len(rows)) if len(rows) > 1 else 0 for group, rows in samples.items()}
+        series: list[Scores] = []
+        for block in range(max(counts.values())):
+            figures = measure(*(_without(space, part, block, blocks) for space in spaces))
+            series.append({group: figures[group] for group, count in counts.items() if block < count})
+        found.append(series)
     return found
 
 
-def _without(space: Space, part: str, block: int, count: int) -> Space:
+def _without(space: Space, part: str, block: int, blocks: int) -> Space:
     def kept(rows: Array) -> Array:
-        return rows[np.arange(len(rows)) % count != block]
+        return rows if len(rows) == 1 else rows[np.arange(len(rows)) % blocks != block]
 
     targets = {g: kept(r) for g, r in space.targets.items()} if part == "targets" else space.targets
     positive = kept(space.positive) if part == "positive" else space.positive
@@ -170,7 +175,7 @@ def jackknife_estimates(values: Scores, without: Sequence[Sequence[Scores]], dir
 def _jackknifed(value: float, group: str, without: Sequence[Sequence[Scores]], directed: bool) -> Estimate:
     shares = []
     for figures in without:
-        series = np.array([figure[group] for figure in figures])
+        series = np.array([figure[group] for figure in figures if group in figure])
         if len(series):
             shares.append((float((len(series) - 1) * series.var(ddof=0)), len(series) - 1))
     spread = float(np.sqrt(sum(variance for variance, _ in shares)))
@@ -261,7 +266,7 @@ def linear_fit_error(x: Array, y: Array, draws: int = 1000, seed: int = 0) -> di
     mean_x, mean_y = weights @ x / n, weights @ y / n
     dx, dy = x - mean_x[:, None], y - mean_y[:, None]
     variance = (weights * dx**2).sum(axis=1)
-    usable = variance > 1e-12 * np.square(x).sum()
+    usable = variance > 1e-12 * np.ptp(x) ** 2
     slope = np.divide((weights * dx * dy).sum(axis=1), variance, out=np.zeros(draws), where=usable)
     error = np.abs(dy - slope[:, None] * dx)
     left_out = weights == 0

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from refbias.comparison import beyond_doubt
 from refbias.errors import RefbiasError
+from refbias.provenance import redacted
+from refbias.reading import below_zero, benchmarks_of, groups_of, layers_of, several_layers
 
 MOST_METRICS, MOST_PARAMS = 900, 100  # MLflow takes 1,000 entries at once, of which 100 parameters
 
@@ -76,12 +77,12 @@ class MLflowTracker:
     def start(self, name: str, settings: Mapping[str, Any], parent: str | None = None) -> str | None:
         with self._trouble():
             client = self._connect()
-            tags = {"mlflow.runName": name, "mlflow.source.name": "refbias"}
+            tags = {"mlflow.runName": redacted(name), "mlflow.source.name": "refbias"}
             if parent:
                 tags["mlflow.parentRunId"] = parent
-            self._settings = settings
+            self._settings = redacted(settings)
             self.run_id = client.create_run(self._experiment_id(client), tags=tags).info.run_id
-            self._file("settings.json", settings)
+            self._file("settings.json", self._settings)
         return self.run_id
 
     def log(self, data: Mapping[str, Any], folder: Path) -> None:
@@ -197,8 +198,8 @@ class _Trouble:
         if isinstance(error, Exception) and not isinstance(error, RefbiasError):
             first = str(error).strip().partition("\n")[0]
             raise RefbiasError(
-                f"MLflow at {self.uri} failed: {type(error).__name__}: {first}. "
-                f"Choose another store with tracking.uri=…, or tracking=none."
+                redacted(f"MLflow at {self.uri} failed: {type(error).__name__}: {first}. ")
+                + "Choose another store with tracking.uri=…, or tracking=none."
             ) from error
 
 
@@ -230,23 +231,15 @@ def slugs_of(names: Iterable[str]) -> dict[str, str]:
     return slugs
 
 
-def groups_of(data: Mapping[str, Any]) -> list[str]:
-    """Group names in the order in which they first appear."""
-    rows = (row for _, checkpoints in layers_of(data) for c in checkpoints for row in c["groups"])
-    return list(dict.fromkeys(row["group"] for row in rows))
-
-
-def layers_of(data: Mapping[str, Any]) -> list[tuple[Any, list[Mapping[str, Any]]]]:
-    """(layer, checkpoints) of a result, of one layer or of several; layer None where there is one only."""
-    if "layers" in data:
-        return [(entry["layer"], entry["checkpoints"]) for entry in data["layers"]]
-    return [(None, data.get("checkpoints", []))]
-
-
 def figures(data: Mapping[str, Any], slugs: Mapping[str, str]) -> Iterator[tuple[str, float, int]]:
     """(key, value, step) of every figure of a result; the step is the index of the checkpoint."""
+    several = several_layers(data)
+
+    def suffix(layer: int) -> str:
+        return f"/layer_{layer}" if several else ""
+
     for layer, checkpoints in layers_of(data):
-        at = "" if layer is None else f"/layer_{layer}".replace("-", "minus_")
+        at = suffix(layer)
         for step, checkpoint in enumerate(checkpoints):
             rows = {f"delta_b/{slugs[row['group']]}{at}": row["delta_b"] for row in checkpoint["groups"]}
             rows[f"delta_b/mean{at}"] = checkpoint["mean_delta_b"]
@@ -254,7 +247,8 @@ def figures(data: Mapping[str, Any], slugs: Mapping[str, str]) -> Iterator[tuple
             yield from ((key, float(value), step) for key, value in rows.items() if value is not None)
             if checkpoint.get("ratio") is not None and checkpoint["mean_delta_b"] is not None:
                 yield f"delta_b_at_{checkpoint['ratio']:g}/mean{at}", float(checkpoint["mean_delta_b"]), 0
-    for at, benchmark in benchmarks_of(data):
+    for layer, benchmark in benchmarks_of(data):
+        at = suffix(layer)
         for figure in ("pearson", "auc", "mae"):
             if benchmark.get(figure) is not None:
                 yield f"{figure}/{benchmark['name']}{at}", float(benchmark[figure]), 0
@@ -264,18 +258,6 @@ def figures(data: Mapping[str, Any], slugs: Mapping[str, str]) -> Iterator[tuple
     for name, value in (data.get("timings") or {}).items():
         if isinstance(value, (int, float)):
             yield f"timings/{name}", float(value), 0
-
-
-def benchmarks_of(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """(suffix of the key, benchmark) for the whole result, or for each of its layers."""
-    found = [("", data.get("benchmark"))]
-    found += [(f"/layer_{entry['layer']}", entry.get("benchmark")) for entry in data.get("layers", [])]
-    return [(at, benchmark) for at, benchmark in found if benchmark]
-
-
-def below_zero(checkpoint: Mapping[str, Any]) -> list[str]:
-    """Groups whose shift is below zero beyond doubt: p_adjusted < 0.05 and ci_high < 0."""
-    return [row["group"] for row in checkpoint["groups"] if beyond_doubt(row)]
 
 
 def params(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

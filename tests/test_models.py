@@ -22,6 +22,7 @@ from refbias.models import DerivedModel, Model, find_model, set_weights
 from refbias.models.base import _slots
 from refbias.models.find import smollm2 as smollm2_source
 from refbias.models.hf import AdapterModel, FolderModel, SentenceTransformersModel
+from refbias.watch import Quiet
 from tests.tiny_models import SENTENCES, TINY
 
 DOWN = "model.layers.2.mlp.down_proj.weight"
@@ -397,3 +398,29 @@ def test_sentence_transformers_folders_say_what_they_do(tmp_path: Path, tiny: di
     assert encode(str(folder), SENTENCES).shape == (len(SENTENCES), 32)
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_max_tokens": True}))
     assert find_model(folder, cache=cache).fingerprint != model.fingerprint
+
+
+def test_a_live_model_with_a_live_adapter(adapter: Path, tiny_llama: Path, cache: Cache) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_llama)
+    live = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_llama), adapter)
+    live.train()
+    model = find_model((live, tokenizer), cache=cache)
+    assert model.causal and model.layers == 4
+    np.testing.assert_allclose(encode(model, SENTENCES), encode(str(adapter), SENTENCES), rtol=1e-4, atol=1e-4)
+    assert live.training and all(module.training for module in live.modules())  # left as it was
+
+
+def test_one_is_told_of_what_takes_long(tmp_path: Path, cache: Cache) -> None:
+    said: list[str] = []
+
+    class Told(Quiet):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
+    with pytest.raises(RefbiasError):
+        find_model(tmp_path / "bad.gguf", cache=cache, watch=Told())
+    assert said == ["expanding bad.gguf to fp32, once; this takes about half a minute"]

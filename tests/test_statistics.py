@@ -101,6 +101,25 @@ def test_the_jackknife_agrees_with_the_standard_error_of_a_mean():
     assert (found.ci_low, found.ci_high) == pytest.approx((found.value - half, found.value + half))
 
 
+def test_a_small_group_leaves_the_others_their_jackknife():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20, 1))
+    attributes = np.ones((3, 1))
+
+    def estimate(targets: dict) -> dict:
+        space = Space(targets, attributes, attributes)
+
+        def height(s: Space) -> dict[str, float]:
+            return {g: float(r.mean()) for g, r in s.targets.items()}
+
+        return statistics.jackknife_estimates(height(space), statistics.left_out(height, space), directed=True)
+
+    alone, beside = estimate({"g": rows}), estimate({"g": rows, "one": rows[:1], "two": rows[:2]})
+    assert beside["g"] == alone["g"]
+    assert beside["one"].reason == "the metric does not vary with the sentences: no uncertainty is known"
+    assert beside["two"].ci_high > beside["two"].value
+
+
 def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03]) == [0.03, 0.06, 0.06]
     assert holm([0.5, None, 0.9]) == [1.0, None, 1.0]

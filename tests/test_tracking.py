@@ -199,3 +199,12 @@ def test_the_parts_are_there_without_mlflow() -> None:
     code = "import sys, refbias.tracking as t; t.none().start('x', {}); t.mlflow(); assert 'mlflow' not in sys.modules"
     root = Path(__file__).resolve().parent.parent
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(root)})
+
+
+def test_a_password_in_an_address_is_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = MLflowTracker(f"sqlite:///{tmp_path / 'mlflow.db'}", "refbias")
+    run = tracker.start("tracking.uri=http://me:tr0ub4dor@host", {"tracking": {"uri": "postgresql://me:tr0ub4dor@host/db"}})
+    tracker.finish()
+    assert run is not None
+    kept = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert b"tr0ub4dor" not in kept and b"***@host" in kept

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import refbias
-from refbias.comparison import beyond_doubt
+from refbias.reading import beyond_doubt
 from refbias.report.console import ConsoleWatch
 
 METHODS = {

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from refbias.errors import RefbiasError
+
 if TYPE_CHECKING:
     from refbias.models import Model
 
@@ -31,3 +33,9 @@ class Series:
 
     checkpoints: Sequence[Checkpoint]
     report: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [checkpoint.name for checkpoint in self.checkpoints]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise RefbiasError(f"Two checkpoints of one series are called {twice!r}: give each a name of its own.")

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from refbias.comparison import beyond_doubt
-from refbias.tracking import layers_of
+from refbias.reading import beyond_doubt, layers_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -345,7 +344,7 @@ ENDINGS = {0: "done", 1: "failed", 2: "wrong use", 3: "gate: no"}
 
 
 def main_figures(data: Mapping[str, Any]) -> dict[str, float | None]:
-    """The figures of a result that a line of the sweep's table shows: of its last checkpoint, and the benchmark's."""
+    """What a line of the sweep's table shows of a result: the mean over checkpoints, and the benchmark's figures."""
     checkpoints = [c for _, series in layers_of(data) for c in series]
     benchmark = data.get("benchmark") or {}
     means = [c["mean_delta_b"] for c in checkpoints if c["mean_delta_b"] is not None]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refbias.comparison import beyond_doubt
+from refbias.reading import beyond_doubt, layers_of
 from refbias.result import write_whole
 
 if TYPE_CHECKING:
@@ -74,12 +74,6 @@ def _symbol(data: Data) -> str:
 def _directed(checkpoints: Sequence[Data]) -> bool:
     """Whether the sign of the shift means something: a metric of two spaces has no scores and no direction."""
     return any(_number(row.get("b_ref")) is not None for c in checkpoints for row in c["groups"])
-
-
-def _layers(data: Data) -> list[tuple[Any, list[Data]]]:
-    if "layers" in data:
-        return [(entry["layer"], list(entry["checkpoints"])) for entry in data["layers"]]
-    return [(data.get("layer"), list(data.get("checkpoints", [])))]
 
 
 def _short(text: str, limit: int) -> str:
@@ -479,7 +473,7 @@ def heat_map(data: Data) -> Figure:
     With several layers the columns are layers, and each cell is the mean over the checkpoints. Groups stand in
     the order of the last column. An asterisk or a dot marks what is below zero beyond doubt.
     """
-    layers = _layers(data)
+    layers = list(layers_of(data))
     several = "layers" in data
     if several:
         columns = [(str(layer), checkpoints) for layer, checkpoints in layers]
@@ -598,7 +592,7 @@ def _write_cells(ax: Axes, table: _Table, top: float, numbers: bool) -> None:
 def figures(data: Data, observations: Sequence[Data] = ()) -> dict[str, Figure]:
     """Every picture that the result has material for, by file name without ending."""
     made = {}
-    layers = _layers(data)
+    layers = list(layers_of(data))
     if "layers" not in data and layers[0][1]:
         made["delta_b_by_group"] = delta_b_by_group(layers[0][1], data)
     if any(_number(row.get("delta_bias")) is not None for row in observations):

@@ -5,29 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from refbias.tracking import below_zero, benchmarks_of, layers_of
+from refbias.reading import below_zero, benchmarks_of, layers_of, several_layers
 
 
 def verdict(data: Mapping[str, Any], *, max_below_zero: int | None, min_auc: float | None) -> dict[str, Any]:
     """Hold a result against the limits: ``passed``, and each rule with its limit, value and reason."""
     rules = []
     if max_below_zero is not None:
-        counts = [
-            (
-                len(below_zero(checkpoint)),
-                checkpoint["name"] if layer is None else f"{checkpoint['name']}, layer {layer}",
-            )
-            for layer, checkpoints in layers_of(data)
-            for checkpoint in checkpoints
-        ]
-        worst, where = max(counts, default=(0, "no checkpoint"), key=lambda count: count[0])
-        rules.append(
-            _rule("max_below_zero", max_below_zero, worst, worst <= max_below_zero)
-            | {"reason": f"{worst} groups below zero beyond doubt at {where}; {max_below_zero} allowed"}
-        )
+        rules.append(_count_rule(data, max_below_zero))
     if min_auc is not None:
-        measured = {"auc", "reason"}  # with several layers the block beside them has neither
-        found = [benchmark for _, benchmark in benchmarks_of(data) if measured & set(benchmark)]
+        found = [benchmark for _, benchmark in benchmarks_of(data)]
         values = [benchmark["auc"] for benchmark in found if benchmark.get("auc") is not None]
         undecided = not found or len(values) < len(found)
         value = None if undecided else min(values)
@@ -36,6 +23,19 @@ def verdict(data: Mapping[str, Any], *, max_below_zero: int | None, min_auc: flo
         reason = f"AUC cannot be computed: {why}" if value is None else f"AUC {value:.3f}; at least {min_auc:g} wanted"
         rules.append(_rule("min_auc", min_auc, value, value is not None and value >= min_auc) | {"reason": reason})
     return {"passed": all(rule["passed"] for rule in rules), "rules": rules}
+
+
+def _count_rule(data: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    """Groups below zero beyond doubt at the worst checkpoint; a group without a test is undecided, which is no pass."""
+    every = [(layer, checkpoint) for layer, checkpoints in layers_of(data) for checkpoint in checkpoints]
+    if any(row.get("p_adjusted") is None for _, checkpoint in every for row in checkpoint["groups"]):
+        reason = "some groups have no test of a shift below zero: choose a metric that has a direction"
+        return _rule("max_below_zero", limit, None, False) | {"reason": reason}
+    layer, worst = max(every, key=lambda pair: len(below_zero(pair[1])))
+    count = len(below_zero(worst))
+    where = f"{worst['name']}, layer {layer}" if several_layers(data) else worst["name"]
+    reason = f"{count} groups below zero beyond doubt at {where}; {limit} allowed"
+    return _rule("max_below_zero", limit, count, count <= limit) | {"reason": reason}
 
 
 def _rule(name: str, limit: float, value: float | None, passed: bool) -> dict[str, Any]:

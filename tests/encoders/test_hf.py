@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 
 from refbias.context import Context
 from refbias.encoders import ENCODERS, HFEncoder
-from refbias.encoders.hf import batches, find_blocks
+from refbias.encoders.hf import batches, find_blocks, side_by_side
 from refbias.errors import RefbiasError, UsageError
 from refbias.models import DerivedModel, LiveModel, Model, find_model, set_weights
 from refbias.pooling import POOLINGS, Pooling, built_in
@@ -181,6 +182,44 @@ def test_batches_hold_one_length_within_the_budget() -> None:
     assert all(len({lengths[i] for i in part}) == 1 for part in found)
     assert all(len(part) * lengths[part[0]] <= 64 or len(part) == 1 for part in found)
     assert found[0] == [35]
+
+
+def test_passes_side_by_side_keep_their_order_and_the_number_of_threads() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        started = threading.Barrier(3, timeout=30)  # three passes must be under way at once
+
+        def work(item: int) -> tuple[int, int]:
+            if item < 3:
+                started.wait()
+            return item, torch.get_num_threads()
+
+        assert list(side_by_side(work, range(9), workers=3)) == [(item, 1) for item in range(9)]
+        assert [count for _, count in side_by_side(work, range(3, 9), workers=2)] == [2] * 6
+        assert list(side_by_side(work, range(3, 5), workers=1)) == [(3, 4), (4, 4)]
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_an_error_in_one_pass_ends_them_all() -> None:
+    done: list[int] = []
+
+    def work(item: int) -> int:
+        if item == 2:
+            raise RefbiasError("no")
+        done.append(item)
+        return item
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(RefbiasError, match="no"):
+            list(side_by_side(work, range(100), workers=2))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(done) < 10
 
 
 def edited(base: Model, block: int, factor: float) -> DerivedModel:

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from refbias.comparison import beyond_doubt
 from refbias.errors import RefbiasError
+from refbias.reading import beyond_doubt
 from refbias.report import figures
 
 
