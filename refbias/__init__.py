@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refbias.association_tests import weat
     from refbias.calibration import ABTT, ZCA, Center
     from refbias.comparison import compare_spaces
     from refbias.encoding import encode
@@ -36,6 +37,7 @@ _HOME = {
     "Association": "metrics",
     "audit": "pipeline",
     "load_stimuli": "pipeline",
+    "weat": "association_tests",
     "register": "registry",
     "Result": "result",
     "Shifts": "types",
@@ -62,6 +64,7 @@ __all__ = [
     "procrustes",
     "register",
     "relative",
+    "weat",
 ]
 
 
