@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refbias.association_tests import weat
+    from refbias.association_tests.weat import weat
     from refbias.calibration import ABTT, ZCA, Center
     from refbias.comparison import compare_spaces
     from refbias.encoding import encode

@@ -12,7 +12,9 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import uuid
 import warnings
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,10 +26,20 @@ import filelock
 import numpy as np
 from numpy.typing import NDArray
 
-from refbias.errors import RefbiasError
+from refbias.errors import RefbiasError, UsageError
 
 GIB = 2**30
+KINDS = ("vectors", "folder", "anchors", "digests")  # what is kept, in the order in which it is given up
+_CHECKED_ABOVE = 2**20  # bytes
+_ALL = "all.lock"
 _CHUNK = 500  # keys in one SELECT; SQLite allows 999 variables in its older builds
+
+
+def open_cache(choice: bool | str | Path | Cache) -> Cache:
+    """The cache that ``choice`` means: True the user's, False one in memory, a folder, or a `Cache` as it is."""
+    if isinstance(choice, bool):
+        return Cache(default_directory() if choice else None)
+    return choice if isinstance(choice, Cache) else Cache(choice)
 
 
 class CacheWarning(UserWarning):
@@ -43,9 +55,9 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True)
 class Usage:
-    """One thing in the cache: a store of vectors, a converted model, a built adapter."""
+    """One thing in the cache: a store of vectors, a converted model, a built adapter, texts fetched from the hub."""
 
-    kind: str  # "vectors" | "folder" | "digests"
+    kind: str  # one of KINDS
     name: str
     path: Path
     size: int  # bytes
@@ -55,19 +67,23 @@ class Usage:
 class Cache:
     """The cache in ``directory``; None keeps vectors and digests in memory, for this object's life.
 
-    ``max_gib`` bounds the whole: what was used longest ago goes first, vectors before folders, and nothing that
-    this process has used. Folders (`folder`) always lie on disk, for they are models.
+    ``max_gib`` bounds the whole: what was used longest ago goes first, in the order of `KINDS`, and nothing that a
+    live `Cache` of this or another process uses. The bound is looked at when a store is begun and as stores grow.
+    Folders (`folder`) always lie on disk, for they are models.
     """
 
     def __init__(self, directory: str | Path | None, max_gib: float = 20.0) -> None:
         if not max_gib > 0:
-            raise RefbiasError(f"cache.max_gib={max_gib}: expected a size above 0, in GiB.")
+            raise UsageError(f"cache.max_gib={max_gib}: expected a size above 0, in GiB.")
         self.directory = None if directory is None else Path(directory).expanduser()
         self.max_gib = max_gib
         self._stores: dict[str, Store] = {}
+        self._in_memory: dict[str, Store] = {}
         self._memory: dict[str, str] = {}
-        self._in_use: set[Path] = set()
-        self._warned = False
+        self._lease = _Lease(self._root)
+        self._warned: set[str] = set()
+        self._unchecked = 0  # bytes written since the bound was looked at
+        weakref.finalize(self, self._lease.end)
 
     @property
     def _root(self) -> Path:
@@ -78,22 +94,43 @@ class Cache:
         if fingerprint not in self._stores:
             path = None if self.directory is None else self.directory / "vectors" / f"{_safe(fingerprint)}.sqlite"
             if path is not None:
-                self._in_use.add(path)
+                self._lease.add(path)
                 if not path.exists():
                     self.prune()
-            self._stores[fingerprint] = Store(path, self.warn_once)
+            self._stores[fingerprint] = Store(path, self.warn_once, self._grown)
         return self._stores[fingerprint]
+
+    def memory(self, fingerprint: str) -> Store:
+        """Vectors of one encoder that nothing else may read: in memory, for this object's life."""
+        return self._in_memory.setdefault(fingerprint, Store(None))
+
+    def _grown(self, size: int) -> None:
+        """Look at the bound after every fiftieth part of it that was written."""
+        self._unchecked += size
+        if self._unchecked < max(self.max_gib * GIB / 50, _CHECKED_ABOVE):
+            return
+        self._unchecked = 0
+        self.prune()
+        total = sum(item.size for item in self.usage())
+        if total > self.max_gib * GIB:
+            self._warn(
+                "bound",
+                f"The cache {self._root} holds {total / GIB:.1f} GiB, above cache.max_gib={self.max_gib:g}: all of it "
+                f"is in use. It shrinks when the next run begins.",
+            )
 
     def warn_once(self, why: str) -> None:
         """Say, the first time only, that results cannot be kept."""
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"The cache {self._root} cannot be written ({why}). This run goes on, and what it encodes is not "
-                f"kept; earlier results are whole. Free some space, or choose another place with cache.dir=…",
-                CacheWarning,
-                stacklevel=2,
-            )
+        self._warn(
+            "write",
+            f"The cache {self._root} cannot be written ({why}). This run goes on, and what it encodes is not "
+            f"kept; earlier results are whole. Free some space, or choose another place with cache.dir=…",
+        )
+
+    def _warn(self, about: str, message: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            warnings.warn(message, CacheWarning, stacklevel=3)
 
     def remember(self, key: str, compute: Callable[[], str]) -> str:
         """The text that ``compute`` gave for ``key``, now or in an earlier run (digests of files, for instance)."""
@@ -114,7 +151,7 @@ class Cache:
     def folder(self, name: str) -> Path:
         """Where the folder ``name`` lies or will lie (converted models, built adapters); see `build_folder`."""
         path = self._root / "folders" / _safe(name)
-        self._in_use.add(path)
+        self._lease.add(path)
         return path
 
     def build_folder(self, name: str, build: Callable[[Path], None]) -> Path:
@@ -139,43 +176,118 @@ class Cache:
 
     def usage(self) -> list[Usage]:
         """Everything that the cache holds, last used first."""
-        found = []
+        kinds: list[tuple[str, Path]] = []
         for path in _children(self._root / "vectors"):
             if path.suffix == ".sqlite":
-                kind = "digests" if path.stem == "digests" else "vectors"
-                size = sum(f.stat().st_size for f in _database_files(path))
-                found.append(Usage(kind, path.stem, path, size, path.stat().st_mtime))
+                kinds.append(("digests" if path.stem == "digests" else "vectors", path))
         for path in _children(self._root / "folders"):
             if path.is_dir() and not path.name.startswith(_TEMPORARY):
-                found.append(Usage("folder", path.name, path, _folder_size(path), path.stat().st_mtime))
+                kinds.append(("folder", path))
+        kinds += [("anchors", path) for path in _children(self._root / "anchors") if path.suffix == ".json"]
+        found = []
+        for kind, path in kinds:
+            with suppress(FileNotFoundError):  # another process has removed it meanwhile
+                name = path.name if kind == "folder" else path.stem
+                found.append(Usage(kind, name, path, _size(path), path.stat().st_mtime))
         return sorted(found, key=lambda item: -item.used)
 
     def prune(self, max_gib: float | None = None) -> list[Usage]:
-        """Remove what was used longest ago until the cache is below ``max_gib``; returns what went."""
+        """Remove what was used longest ago until the cache is below ``max_gib`` (0: empty); returns what went."""
         limit = (self.max_gib if max_gib is None else max_gib) * GIB
-        items = self.usage()
-        total = sum(item.size for item in items)
-        removable = [item for item in items if item.path not in self._in_use and item.kind != "digests"]
-        gone = []
-        for item in sorted(removable, key=lambda item: (item.kind == "folder", item.used)):
-            if total <= limit:
-                break
-            if _remove(item):
-                total -= item.size
-                gone.append(item)
+        total = sum(item.size for item in self.usage())
+        gone: list[Usage] = []
+        if total <= limit:
+            return gone
+        with suppress(OSError), _leasing(self._root):
+            in_use = self._lease.all()
+            removable = [item for item in self.usage() if item.path not in in_use]
+            for item in sorted(removable, key=lambda item: (KINDS.index(item.kind), item.used)):
+                if total <= limit:
+                    break
+                if _remove(item):
+                    total -= item.size
+                    gone.append(item)
         return gone
+
+
+class _Lease:
+    """The entries of the cache in ``root`` that one `Cache` uses, as others see them.
+
+    They are listed in a file beside a lock that is held meanwhile. The system releases the lock of a process that
+    ends in whatever way, so a list whose lock is free is out of date.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._begin()
+
+    def _begin(self, inherited: filelock.BaseFileLock | None = None) -> None:
+        self._inherited = inherited  # kept: older releases of filelock would give the parent's lock back with it
+        self._process = os.getpid()
+        self._entries: set[Path] = set()
+        self._lock: filelock.BaseFileLock | None = None
+        self._list = self._root / "leases" / f"{self._process}-{uuid.uuid4().hex[:8]}.txt"
+
+    def add(self, entry: Path) -> None:
+        if self._process != os.getpid():  # after a fork the lease is the parent's
+            self._begin(self._lock)
+        if entry in self._entries:
+            return
+        self._entries.add(entry)
+        with suppress(OSError), _leasing(self._root):  # where nothing can be written, nothing can be removed either
+            if self._lock is None:
+                self._lock = filelock.FileLock(self._list.with_suffix(".lock"), thread_local=False)
+                self._lock.acquire()
+            names = [path.relative_to(self._root).as_posix() for path in self._entries]
+            self._list.write_text("\n".join(names), encoding="utf-8")
+
+    def all(self) -> set[Path]:
+        """What is in use by anyone; lists that are out of date are removed. Call it under `_leasing`."""
+        found = set(self._entries)
+        for file in (self._root / "leases").glob("*.lock"):
+            entries = file.with_suffix(".txt")
+            if entries == self._list or file.name == _ALL:
+                continue
+            try:
+                with filelock.FileLock(file, timeout=0):
+                    _unlink(entries)
+                _unlink(file)
+            except filelock.Timeout:
+                with suppress(FileNotFoundError):
+                    found.update(self._root / name for name in entries.read_text(encoding="utf-8").splitlines())
+        return found
+
+    def end(self) -> None:
+        if self._lock is not None and self._process == os.getpid():
+            _unlink(self._list)
+            self._lock.release()
+            _unlink(self._list.with_suffix(".lock"))
+
+
+@contextmanager
+def _leasing(root: Path) -> Iterator[None]:
+    """While leases of the cache in ``root`` are read or written: an entry is either taken into use or removed."""
+    (root / "leases").mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(root / "leases" / _ALL):
+        yield
 
 
 class Store:
     """Arrays by key, in one SQLite file or, where ``path`` is None or cannot be written, in memory.
 
-    ``on_failure`` is told why the file cannot be written.
+    ``on_failure`` is told why the file cannot be written, ``on_growth`` how many bytes were.
     """
 
-    def __init__(self, path: Path | None, on_failure: Callable[[str], None] = warnings.warn) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        on_failure: Callable[[str], None] = warnings.warn,
+        on_growth: Callable[[int], None] = lambda size: None,
+    ) -> None:
         self.path = path
         self.damaged = 0  # values and files found damaged
         self._on_failure = on_failure
+        self._on_growth = on_growth
         self._memory: dict[str, NDArray[Any]] = {}
         self._database: sqlite3.Connection | None = None
         self._process = os.getpid()
@@ -193,6 +305,8 @@ class Store:
         rows = [_encode(key, value) for key, value in values.items()]
         if self.path is None or not self._run(lambda database: _insert(database, rows)):
             self._memory.update(values)
+            return
+        self._on_growth(sum(value.nbytes for value in values.values()))
 
     @contextmanager
     def lock(self, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
@@ -360,6 +474,11 @@ def _touch(path: Path) -> None:
         os.utime(path)
 
 
+def _unlink(path: Path) -> None:
+    with suppress(OSError):  # on Windows a file that another process reads stays
+        path.unlink()
+
+
 def _children(path: Path) -> list[Path]:
     return sorted(path.iterdir()) if path.is_dir() else []
 
@@ -368,19 +487,23 @@ def _database_files(path: Path) -> list[Path]:
     return [file for end in ("", "-wal", "-shm") if (file := path.with_name(path.name + end)).exists()]
 
 
-def _folder_size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else _database_files(path)
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _remove(item: Usage) -> bool:
     """Remove ``item``, unless another process holds its lock."""
-    lock = filelock.FileLock(item.path.with_suffix(".lock") if item.kind == "vectors" else f"{item.path}.lock")
+    lock = f"{item.path}.lock" if item.kind == "folder" else item.path.with_suffix(".lock")
     try:
-        with lock.acquire(timeout=0):
-            if item.path.is_dir():
-                shutil.rmtree(item.path)
-            for file in _database_files(item.path):
-                file.unlink()
+        with filelock.FileLock(lock, timeout=0):
+            if item.kind == "folder":  # it goes at once: half a folder would be taken for a whole one
+                gone = item.path.with_name(f"{_TEMPORARY}{item.path.name}-gone")
+                os.replace(item.path, gone)
+                shutil.rmtree(gone, ignore_errors=True)
+            else:
+                for file in _database_files(item.path):
+                    file.unlink()
     except (filelock.Timeout, OSError):
         return False
     return True

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refbias.cache import Cache, Store, default_directory
+from refbias.cache import Cache, Store, open_cache
 from refbias.context import Context
 from refbias.devices import resolve_device, resolve_dtype
 from refbias.encoders import Batch, Encoder, Key
@@ -63,12 +63,11 @@ def embed(
     """
     began = time.perf_counter()
     unique = list(dict.fromkeys(sentences))
-    work = _Work(unique, _families(poolings, whole=encoder.cached), {pooling.key for pooling in poolings})
+    work = _Work(unique, _families(poolings, whole=_is_cached(encoder)), {pooling.key for pooling in poolings})
     parts = _parts(encoder, layers)
     before = [replace(part.counts) for part, _ in parts]
     for part, some in parts:
-        store = cache.store(part.fingerprint) if part.cached else Store(None)
-        work.fill(part, some, store, watch or Quiet())
+        work.fill(part, some, _stores(part, cache), watch or Quiet())
     position = {sentence: i for i, sentence in enumerate(unique)}
     order = [position[sentence] for sentence in sentences]
     in_order = order == list(range(len(unique)))
@@ -88,19 +87,34 @@ def embed(
 
 def _parts(encoder: Encoder, layers: Sequence[int]) -> list[tuple[Encoder, list[int]]]:
     """Which encoder gives which layers: a changed model leaves those below its first change to its base."""
-    if encoder.shared is None:
+    shared = getattr(encoder, "shared", None)
+    if shared is None:
         return [(encoder, list(layers))]
-    below, base = encoder.shared
+    below, base = shared
     parts = [(base, [k for k in layers if k <= below]), (encoder, [k for k in layers if k > below])]
     return [(part, some) for part, some in parts if some]
 
 
+def _is_cached(encoder: Encoder) -> bool:
+    return getattr(encoder, "cached", True)  # encoders of others need not say
+
+
 @dataclass(frozen=True)
 class _Family:
-    """Poolings whose vectors lie in one cached row."""
+    """Poolings whose vectors lie in one cached row; ``lasting`` where other processes may read it."""
 
     key: str
     poolings: tuple[Pooling, ...]
+    lasting: bool = True
+
+
+Stores = Mapping[bool, Store]  # where rows that last go (True), and those that do not
+
+
+def _stores(encoder: Encoder, cache: Cache) -> Stores:
+    if not _is_cached(encoder):
+        return {True: Store(None), False: Store(None)}
+    return {True: cache.store(encoder.fingerprint), False: cache.memory(encoder.fingerprint)}
 
 
 def _families(poolings: Sequence[Pooling], whole: bool) -> list[_Family]:
@@ -110,7 +124,7 @@ def _families(poolings: Sequence[Pooling], whole: bool) -> list[_Family]:
         if whole and pooling.parameter_free:
             family = _Family(f"skip={pooling.skip}", tuple(built_in(name, pooling.skip) for name in POOLINGS))
         else:
-            family = _Family(pooling.key, (pooling,))
+            family = _Family(pooling.key, (pooling,), pooling.lasting)
         found[family.key] = family
     return list(found.values())
 
@@ -131,17 +145,17 @@ class _Work:
             hashlib.blake2b(s.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() for s in sentences
         ]
 
-    def fill(self, encoder: Encoder, layers: Sequence[int], store: Store, watch: Watch) -> None:
+    def fill(self, encoder: Encoder, layers: Sequence[int], stores: Stores, watch: Watch) -> None:
         for layer in layers:
             self.sink_share[layer] = np.full(len(self.sentences), np.nan, np.float32)
             for key in self.asked:
                 self.vectors[layer, key] = np.empty((len(self.sentences), encoder.dim), np.float32)
         name = encoder.model.name
-        with store.lock(lambda: watch.say(f"waiting for another process that is encoding with {name}")):
+        with stores[True].lock(lambda: watch.say(f"waiting for another process that is encoding with {name}")):
             missing: dict[int, set[int]] = {}
             for layer in layers:
                 for family in self.families:
-                    absent = self._read(layer, family, store, encoder.dim)
+                    absent = self._read(layer, family, stores, encoder.dim)
                     if absent:
                         missing.setdefault(layer, set()).update(absent)
             if not missing:
@@ -152,13 +166,14 @@ class _Work:
                 for batch in encoder.encode([self.sentences[i] for i in indices], list(missing), poolings):
                     rows = np.array([indices[i] for i in batch.indices])
                     self._take(batch, rows, list(missing))
-                    store.put(self._packed(batch, rows, list(missing)))
+                    for lasting, values in self._packed(batch, rows, list(missing)).items():
+                        stores[lasting].put(values)
                     self.encoded.update(rows.tolist())
                     advance(len(rows))
 
-    def _read(self, layer: int, family: _Family, store: Store, dim: int) -> list[int]:
-        """Take what the store holds; returns the indices of the sentences that it lacks."""
-        found = store.get([self._key(i, layer, family) for i in range(len(self.sentences))])
+    def _read(self, layer: int, family: _Family, stores: Stores, dim: int) -> list[int]:
+        """Take what the stores hold; returns the indices of the sentences that they lack."""
+        found = stores[family.lasting].get([self._key(i, layer, family) for i in range(len(self.sentences))])
         absent = []
         for i in range(len(self.sentences)):
             row = found.get(self._key(i, layer, family))
@@ -179,14 +194,17 @@ class _Work:
             for key in self.asked:
                 self.vectors[layer, key][rows] = batch.vectors[layer, key]
 
-    def _packed(self, batch: Batch, rows: NDArray[np.int64], layers: Sequence[int]) -> Mapping[str, Vectors]:
-        values = {}
+    def _packed(
+        self, batch: Batch, rows: NDArray[np.int64], layers: Sequence[int]
+    ) -> Mapping[bool, Mapping[str, Vectors]]:
+        values: dict[bool, dict[str, Vectors]] = {}
         for layer in layers:
             about = np.stack([self.tokens[rows], self.truncated[rows], self.sink_share[layer][rows]], axis=1)
             for family in self.families:
                 parts = [batch.vectors[layer, pooling.key] for pooling in family.poolings]
                 packed = np.concatenate([*parts, about.astype(np.float32)], axis=1)
-                values.update({self._key(i, layer, family): row for i, row in zip(rows, packed, strict=True)})
+                some = values.setdefault(family.lasting, {})
+                some.update({self._key(i, layer, family): row for i, row in zip(rows, packed, strict=True)})
         return values
 
     def _key(self, index: int, layer: int, family: _Family) -> str:
@@ -228,7 +246,7 @@ def encode(
     if not len(sentences):
         raise RefbiasError("encode needs at least one sentence: got none.")
     place = resolve_device(device)
-    context = Context(_cache(cache), place, resolve_dtype(dtype, place))
+    context = Context(open_cache(cache), place, resolve_dtype(dtype, place))
     made = registry().resolve("encoder", encoder).object(find_model(model, cache=context.cache), context)
     chosen = pooling_from_choice(registry().resolve("pooling", pooling))
     layers = parse_layers(layer, made.layers)
@@ -236,11 +254,3 @@ def encode(
     if isinstance(layer, (str, int)) and layer != "all":
         return vectors[layers[0], chosen.key]
     return np.stack([vectors[k, chosen.key] for k in layers], axis=1)
-
-
-def _cache(choice: bool | str | Path | Cache) -> Cache:
-    if isinstance(choice, Cache):
-        return choice
-    if isinstance(choice, bool):
-        return Cache(default_directory() if choice else None)
-    return Cache(choice)

@@ -10,8 +10,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import itertools
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from refbias.errors import UsageError
@@ -69,16 +72,22 @@ POOLINGS: Mapping[str, Callable[..., torch.Tensor]] = {"mean": mean, "max": max,
 
 @dataclass(frozen=True)
 class Pooling:
-    """A pooling with its options bound. ``key`` names it in caches and results."""
+    """A pooling with its options bound. ``key`` names it in caches and results.
+
+    ``version`` tells poolings that others wrote apart: a digest of the file that a registered one comes from, or for
+    any other object a number of its own. ``lasting`` is whether the key means the same in another process.
+    """
 
     name: str
     options: tuple[tuple[str, Any], ...]
     function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    version: str = ""
+    lasting: bool = True
 
     @functools.cached_property
     def key(self) -> str:
         options = ",".join(f"{name}={value}" for name, value in self.options)
-        return f"{self.name}({options})" + ("" if self.parameter_free else f"@{self._source()}")
+        return f"{self.name}({options})" + (f"@{self.version}" if self.version else "")
 
     @property
     def skip(self) -> Skip:
@@ -89,24 +98,62 @@ class Pooling:
         """Whether this is a built-in pooling: those come out of one forward pass together."""
         return POOLINGS.get(self.name) is getattr(self.function, "func", self.function)
 
-    def _source(self) -> str:
-        """Digest of the code of a pooling that others wrote: vectors of an older version are not taken for its own."""
-        function = getattr(self.function, "func", self.function)
-        try:
-            text = inspect.getsource(function if inspect.isroutine(function) else type(function))
-        except (OSError, TypeError):
-            text = repr(getattr(function, "__qualname__", type(function).__qualname__))
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
-
 
 def built_in(name: str, skip: Skip = "none") -> Pooling:
     """The built-in pooling ``name``."""
     return Pooling(name, (("skip", skip),), functools.partial(POOLINGS[name], skip=skip))
 
 
+_numbers = itertools.count(1)
+
+
 def pooling_from_choice(choice: Choice) -> Pooling:
-    """The pooling that the registry resolved."""
+    """The pooling that the registry resolved.
+
+    What an object of one's own computes may depend on values that it captured, so its vectors are never kept: its key
+    holds for this call only.
+    """
     skip = choice.params.get("skip", "none")
     if skip not in ("none", "special", "sink"):
         raise UsageError(f"pooling.skip={skip!r}: expected none, special or sink.")
-    return Pooling(choice.name, tuple(sorted(choice.params.items())), choice.object)
+    if POOLINGS.get(choice.name) is getattr(choice.object, "func", choice.object):
+        return built_in(choice.name, skip)
+    options = tuple(sorted(choice.params.items()))
+    version = _file_digest(choice)
+    if version is None:
+        return Pooling(choice.name, options, choice.object, str(next(_numbers)), lasting=False)
+    return Pooling(choice.name, options, choice.object, version)
+
+
+def _file_digest(choice: Choice) -> str | None:
+    """Digest of the file that a registered pooling comes from; None for any other object.
+
+    What the registry built is a part's function with plain options, or an object of a part's class made from them.
+    """
+    from refbias.registry import registry
+
+    part = registry().parts("pooling").get(choice.name)
+    if part is None or not all(_is_plain(value) for value in choice.params.values()):
+        return None
+    made, code = choice.object, getattr(part.factory, "func", part.factory)
+    if inspect.isclass(code):
+        as_built = type(made) is code and part.options and part.options.keys() == choice.params.keys()
+    else:
+        defaults = {option.name: option.default for option in part.options.values()}
+        as_built = (
+            isinstance(made, functools.partial)
+            and made.func is code
+            and not made.args
+            and {**defaults, **made.keywords} == choice.params
+            and not getattr(code, "__closure__", None)  # captured values are not in the file
+        )
+    file = getattr(sys.modules.get(code.__module__), "__file__", None)
+    if not as_built or not file:
+        return None
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:8]
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_is_plain(item) for item in value)
+    return value is None or isinstance(value, (bool, int, float, str))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sqlite3
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from refbias.cache import GIB, Cache, CacheWarning, Store
-from refbias.errors import RefbiasError
+from refbias.errors import RefbiasError, UsageError
 
 
 def rows(n: int, dim: int = 8, seed: int = 0) -> dict[str, np.ndarray]:
@@ -212,29 +213,109 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
         store.put(rows(100, 250))
         store.close()
         os.utime(file_of(writer, name), (1000.0 + age, 1000.0 + age))
-    sizes = {item.name: item.size for item in writer.usage()}
+    del writer, store
+    gc.collect()
+    cache = Cache(tmp_path)
+    sizes = {item.name: item.size for item in cache.usage()}
     assert set(sizes) == {"old", "middle", "new", "model", "digests"}
     total = sum(sizes.values())
-    cache = Cache(tmp_path)
     cache.store("old")  # in use: it stays
     assert [item.name for item in cache.prune((total - 1) / GIB)] == ["middle"]
-    assert [item.name for item in cache.prune(1 / GIB)] == ["new", "model"]
-    assert {item.name for item in cache.usage()} == {"old", "digests"}
+    assert [item.name for item in cache.prune(1 / GIB)] == ["new", "model", "digests"]
+    assert {item.name for item in cache.usage()} == {"old"}
     check(cache.store("old"), rows(100, 250))
 
 
-def test_a_new_store_makes_room(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        store = Cache(tmp_path).store(name)
+def fill(directory: Path, *names: str) -> None:
+    """Stores that nothing uses."""
+    for name in names:
+        store = Cache(directory).store(name)
         store.put(rows(50, 2000))
         store.close()
+    del store
+    gc.collect()
+
+
+def test_a_new_store_makes_room(tmp_path: Path) -> None:
+    fill(tmp_path, "a", "b")
     Cache(tmp_path, max_gib=1 / GIB).store("c").put(rows(3))
     assert [item.name for item in Cache(tmp_path).usage()] == ["c"]
 
 
-def test_the_bound_must_be_positive(tmp_path: Path) -> None:
-    with pytest.raises(RefbiasError, match=r"cache\.max_gib=0"):
-        Cache(tmp_path, max_gib=0)
+def test_a_store_that_grows_makes_room_and_says_where_there_is_none(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, max_gib=3 * 2**20 / GIB)
+    store = cache.store("c")
+    fill(tmp_path, "a", "b")
+    store.put(rows(100, 600))
+    assert {item.name for item in cache.usage()} == {"a", "b", "c"}
+    store.put(rows(900, 600, seed=1))
+    assert {item.name for item in cache.usage()} == {"c"}
+    with pytest.warns(CacheWarning, match=r"above cache\.max_gib=0\.00292969: all of it is in use"):
+        store.put(rows(900, 600, seed=2))
+    check(store, rows(900, 600, seed=2))
+
+
+def test_nothing_that_another_cache_uses_is_removed(tmp_path: Path) -> None:
+    user = Cache(tmp_path)
+    user.store("a").put(rows(3))
+    folder = user.build_folder("model", lambda folder: (folder / "weights").write_text("w") and None)
+    assert Cache(tmp_path).prune(0) == [] and Cache(tmp_path, max_gib=1 / GIB).prune() == []
+    assert folder.is_dir()
+    del user
+    gc.collect()
+    assert {item.name for item in Cache(tmp_path).prune(0)} == {"a", "model"}
+
+
+def _user(directory: Path, ready: multiprocessing.synchronize.Event) -> None:
+    cache = Cache(directory)
+    cache.store("a").put(rows(3))
+    cache.build_folder("model", lambda folder: (folder / "weights").write_text("w") and None)
+    ready.set()
+    time.sleep(60)
+
+
+def test_nothing_that_another_process_uses_is_removed_until_it_ends(tmp_path: Path) -> None:
+    (tmp_path / "anchors").mkdir()
+    (tmp_path / "anchors" / "alpaca-5000.json").write_text("[]")
+    Cache(tmp_path).remember("k", lambda: "v")
+    gc.collect()
+    spawn = multiprocessing.get_context("spawn")
+    ready = spawn.Event()
+    user = spawn.Process(target=_user, args=(tmp_path, ready))
+    user.start()
+    try:
+        assert ready.wait(30)
+        assert {item.name for item in Cache(tmp_path).prune(0)} == {"alpaca-5000", "digests"}
+    finally:
+        user.kill()
+        user.join(30)
+    assert {item.name for item in Cache(tmp_path).prune(0)} == {"a", "model"}
+    assert Cache(tmp_path).usage() == [] and not list((tmp_path / "leases").glob("*.txt"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_leaves_its_parents_entries_in_use(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cache.store("a").put(rows(3))
+    child = multiprocessing.get_context("fork").Process(target=lambda: cache.store("b").put(rows(3)))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    assert {item.name for item in Cache(tmp_path).prune(0)} == {"b"}
+
+
+def test_half_a_folder_is_never_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Cache(tmp_path).build_folder("model", lambda folder: (folder / "weights").write_text("w") and None)
+    monkeypatch.setattr("shutil.rmtree", lambda path, **options: None)  # as where a file is held open
+    assert [item.name for item in Cache(tmp_path).prune(0)] == ["model"]
+    assert not Cache(tmp_path).folder("model").exists()
+
+
+@pytest.mark.parametrize("bound", [0, -1.0, float("nan")])
+def test_the_bound_must_be_positive(tmp_path: Path, bound: float) -> None:
+    with pytest.raises(UsageError, match=r"cache\.max_gib="):
+        Cache(tmp_path, max_gib=bound)
 
 
 def test_names_become_plain_file_names(tmp_path: Path) -> None:

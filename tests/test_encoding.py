@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +19,7 @@ from refbias.encoding import Embedded, embed, encode
 from refbias.errors import RefbiasError, UsageError
 from refbias.models import DerivedModel, Model, find_model, set_weights
 from refbias.pooling import POOLINGS, Pooling, built_in, pooling_from_choice
-from refbias.registry import Choice
+from refbias.registry import Part, registry
 from refbias.watch import Advance, Quiet
 from tests.tiny_models import SENTENCES
 
@@ -117,15 +117,40 @@ def halves(states: torch.Tensor, mask: torch.Tensor, *, weight: float = 0.5) -> 
     return (states[:, 0] * weight).float()
 
 
-def test_a_pooling_of_ones_own_is_cached_with_its_options(model: Model, cache: Cache) -> None:
+def test_a_registered_pooling_is_cached_with_its_options(
+    model: Model, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = Part("pooling", "halves", halves, {}, "a plug-in")
+    monkeypatch.setitem(registry()._parts["pooling"], "halves", part)
+
     def own(weight: float) -> Pooling:
-        choice = Choice("pooling", "halves", {"weight": weight}, functools.partial(halves, weight=weight))
-        return pooling_from_choice(choice)
+        return pooling_from_choice(registry().resolve("pooling", ("halves", {"weight": weight})))
 
     found = again(model, cache, SENTENCES, [4], [own(0.5), built_in("first")])
     np.testing.assert_allclose(found.vectors[4, own(0.5).key], 0.5 * found.vectors[4, built_in("first").key], rtol=1e-6)
     assert again(model, cache, SENTENCES, [4], [own(0.5)]).encoded == 0
     assert again(model, cache, SENTENCES, [4], [own(0.25)]).encoded == 8
+
+
+def test_poolings_that_captured_other_values_share_no_vectors(model: Model, cache: Cache) -> None:
+    def scaled(weight: float) -> Any:
+        return lambda states, mask: (states[:, 0] * weight).float()
+
+    one, two = (encode(model, SENTENCES, pooling=scaled(weight), cache=cache) for weight in (1.0, 2.0))
+    np.testing.assert_allclose(two, 2 * one, rtol=1e-6)
+    np.testing.assert_allclose(one, encode(model, SENTENCES, pooling="first", cache=cache), rtol=1e-4, atol=1e-5)
+    own = pooling_from_choice(registry().resolve("pooling", scaled(3.0)))
+    encoder = ENCODERS["auto"](model, Context(cache))
+    first = embed(encoder, SENTENCES, [4], [own, MEAN], cache)
+    assert embed(encoder, SENTENCES, [4], [own, MEAN], cache).encoded == 0  # in memory, while this cache lives
+    assert again(model, cache, SENTENCES, [4], [own]).encoded == 8  # and never on disk
+    np.testing.assert_allclose(first.vectors[4, own.key], 3 * one, rtol=1e-4, atol=1e-5)
+    assert again(model, cache, SENTENCES, [4], [MEAN]).encoded == 0
+
+
+def test_a_built_in_pooling_may_be_given_as_its_function(model: Model, cache: Cache) -> None:
+    wanted = encode(model, SENTENCES, pooling="mean", cache=cache)
+    np.testing.assert_array_equal(encode(model, SENTENCES, pooling=POOLINGS["mean"], cache=cache), wanted)
 
 
 def changed(base: Model, factor: float) -> DerivedModel:
@@ -148,6 +173,22 @@ def test_layers_below_the_change_are_the_rows_of_the_base(model: Model, cache: C
     assert set(one.sink_share) == set(layers)
     assert again(changed(model, 3.0), cache, SENTENCES, [0, 2], [MEAN]).encoded == 0
     assert again(changed(model, 2.0), cache, SENTENCES, layers, [MEAN]).encoded == 0
+
+
+def test_time_is_counted_once_for_a_base_and_its_change(model: Model, cache: Cache, monkeypatch: Any) -> None:
+    def slowly(opened: Any) -> Any:
+        @contextmanager
+        def open_slowly(self: Model, *where: str) -> Iterator[Any]:
+            time.sleep(0.2)
+            with opened(self, *where) as loaded:
+                yield loaded
+
+        return open_slowly
+
+    for kind in (Model, DerivedModel):
+        monkeypatch.setattr(kind, "open", slowly(kind.open))
+    found = again(changed(model, 2.0), cache, SENTENCES, [2, 4], [MEAN])  # the base's part, and its own
+    assert 0.4 < found.load_seconds < found.seconds
 
 
 def test_no_change_is_the_base_itself(model: Model, cache: Cache) -> None:

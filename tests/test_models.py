@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -9,19 +10,21 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import refbias
 from refbias.cache import Cache
 from refbias.encoding import encode
 from refbias.errors import RefbiasError
 from refbias.models import DerivedModel, Model, find_model, set_weights
-from refbias.models.base import _slots
+from refbias.models.base import _slots, combined
 from refbias.models.find import smollm2 as smollm2_source
-from refbias.models.hf import AdapterModel, FolderModel, SentenceTransformersModel
+from refbias.models.hf import _ADAPTERS, AdapterModel, FolderModel, SentenceTransformersModel
 from refbias.watch import Quiet
 from tests.tiny_models import SENTENCES, TINY
 
@@ -137,6 +140,107 @@ def test_weights_that_do_not_belong_to_the_configuration(copied: Path, cache: Ca
         pass
 
 
+def without(folder: Path, *parts: str) -> Path:
+    """``folder`` without the weights whose name holds one of ``parts``."""
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if not any(part in name for part in parts)}
+    assert len(kept) < len(weights)
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def test_blocks_that_are_called_decoder_are_missed(tiny_llama: Path, tmp_path: Path, cache: Cache) -> None:
+    from transformers import OPTConfig, OPTModel
+
+    size = {"hidden_size": 32, "ffn_dim": 48, "num_attention_heads": 4, "word_embed_proj_dim": 32}
+    opt = OPTModel(OPTConfig(vocab_size=400, num_hidden_layers=4, max_position_embeddings=64, **size))
+    folder = Path(shutil.copytree(tiny_llama, tmp_path / "opt"))
+    opt.save_pretrained(folder)
+    with find_model(folder, cache=cache).open():
+        pass
+    without(folder, "layers.2.", "layers.3.")
+    with (
+        pytest.raises(RefbiasError, match=r"lack 32 weights, first 'decoder\.layers\.2\."),
+        find_model(folder, cache=cache).open(),
+    ):
+        pass
+
+
+def test_a_head_of_its_own_is_missed(tiny: dict[str, Path], tmp_path: Path, cache: Cache) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path / "untied"
+    AutoModelForCausalLM.from_pretrained(tiny["sharded"]).save_pretrained(folder)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tiny["sharded"] / file, folder)
+    without(folder, "lm_head")
+    with (
+        pytest.raises(RefbiasError, match=r"lack 1 weights, first 'lm_head\.weight'"),
+        find_model(folder, cache=cache).open_causal(),
+    ):
+        pass
+
+
+def test_what_no_hidden_state_depends_on_may_be_missing(tiny: dict[str, Path], tmp_path: Path, cache: Cache) -> None:
+    for family, part in (("bert", "pooler."), ("t5", "decoder.")):
+        folder = Path(shutil.copytree(tiny[family], tmp_path / family))
+        expected = encode(str(folder), SENTENCES)
+        np.testing.assert_array_equal(encode(str(without(folder, part)), SENTENCES), expected)
+
+
+def test_files_that_change_before_they_are_loaded(copied: Path, cache: Cache, fresh_models: None) -> None:
+    model = find_model(copied, cache=cache)
+    content = bytearray((copied / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (copied / "model.safetensors").write_bytes(content)
+    with pytest.raises(RefbiasError, match=r"changed while it was read \(model\.safetensors\)"), model.open():
+        pass
+    with find_model(copied, cache=cache).open():
+        pass
+
+
+def test_no_code_of_a_folder_runs(copied: Path, cache: Cache, tmp_path: Path) -> None:
+    """Neither where transformers knows the architecture itself, nor where only the folder's code does."""
+    ran = tmp_path / "ran"
+    (copied / "own.py").write_text(f"open({str(ran)!r}, 'w').close()\nclass Own: pass\n")
+    own = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own", "AutoModel": "own.Own"}
+    for file, mapped in (("config.json", own), ("tokenizer_config.json", {"AutoTokenizer": ["own.Own", "own.Own"]})):
+        settings = json.loads((copied / file).read_text())
+        (copied / file).write_text(json.dumps({**settings, "auto_map": mapped}))
+    with find_model(copied, cache=cache).open() as loaded:
+        assert type(loaded.whole).__name__ == "LlamaForCausalLM"
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps({**config, "model_type": "own"}))
+    with pytest.raises(RefbiasError, match="cannot be loaded"), find_model(copied, cache=cache).open():
+        pass
+    del config["num_hidden_layers"]
+    (copied / "config.json").write_text(json.dumps({**config, "model_type": "own"}))
+    with pytest.raises(RefbiasError, match="does not say how many layers"):
+        find_model(copied, cache=cache)
+    assert not ran.exists()
+
+
+def test_every_loader_is_told_to_run_no_code_and_to_stay_offline() -> None:
+    """Without trust_remote_code=False, transformers asks the user at the terminal, and may go on to run it."""
+    package = Path(refbias.__file__).parent
+    calls = 0
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if node.func.attr not in ("from_pretrained", "from_config"):
+                continue
+            calls += 1
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            where = f"{file.relative_to(package)}:{node.lineno}"
+            assert given.get("local_files_only") == "True", where
+            if ast.unparse(node.func.value) != "PeftModel":  # it has no such option, and loads no code
+                assert given.get("trust_remote_code") == "False", where
+    assert calls >= 6
+
+
 def test_a_configuration_that_is_no_json(copied: Path, cache: Cache) -> None:
     (copied / "config.json").write_text("{")
     with pytest.raises(RefbiasError, match=r"config\.json cannot be read as JSON"):
@@ -179,14 +283,58 @@ def test_an_unreachable_hub_is_said_at_once(spec: str, hint: str, offline: None,
     assert hint in str(caught.value)
 
 
-def test_a_hub_model_that_is_here_needs_no_network(
-    tiny_llama: Path, offline: None, tmp_path: Path, cache: Cache
-) -> None:
-    here = tmp_path / "hub" / "models--org--model"
+def snapshot(model: Path, hub: Path) -> Path:
+    """``model`` as the hub's own cache holds it, under the name org/model."""
+    here = hub / "models--org--model"
     (here / "refs").mkdir(parents=True)
     (here / "refs" / "main").write_text("a" * 40)
-    shutil.copytree(tiny_llama, here / "snapshots" / ("a" * 40))
-    assert find_model("org/model", cache=cache).fingerprint == find_model(tiny_llama, cache=cache).fingerprint
+    return Path(shutil.copytree(model, here / "snapshots" / ("a" * 40)))
+
+
+def test_a_hub_model_that_is_here_needs_no_network(
+    tiny: dict[str, Path], offline: None, tmp_path: Path, cache: Cache
+) -> None:
+    for family in ("llama", "sharded"):
+        hub = tmp_path / "hub"
+        snapshot(tiny[family], hub)
+        assert find_model("org/model", cache=cache).fingerprint == find_model(tiny[family], cache=cache).fingerprint
+        shutil.rmtree(hub)
+
+
+@pytest.mark.parametrize("lacking", ["model-00002-of-*.safetensors", "config.json", "tokenizer*"])
+def test_a_hub_model_that_is_half_here_is_fetched(
+    lacking: str, tiny: dict[str, Path], offline: None, tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    here = snapshot(tiny["sharded"], tmp_path / "hub")
+    for file in list(here.glob(lacking)):
+        file.unlink()
+    with pytest.raises(RefbiasError, match=r"only a part of it is here .*the hub cannot be reached"):
+        find_model("org/model", cache=cache)
+    files = [SimpleNamespace(rfilename="model-00001-of-00002.safetensors")]
+    about = SimpleNamespace(siblings=files, sha="a" * 40)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *args, **options: about)
+    real = huggingface_hub.snapshot_download
+
+    def download(repository: str, local_files_only: bool = False, **options: Any) -> str:
+        if not local_files_only:  # the hub, as far as this test goes
+            shutil.copytree(tiny["sharded"], here, dirs_exist_ok=True)
+        return str(real(repository, local_files_only=True, **options))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert find_model("org/model", cache=cache).fingerprint == find_model(tiny["sharded"], cache=cache).fingerprint
+
+
+def test_a_sentence_transformers_snapshot_with_weights_in_a_subfolder(
+    tiny: dict[str, Path], offline: None, tmp_path: Path, cache: Cache
+) -> None:
+    folder = sentence_folder(tiny["bert"], tmp_path / "st", inner="0_Transformer")
+    snapshot(folder, tmp_path / "hub")
+    assert find_model("org/model", cache=cache).fingerprint == find_model(folder, cache=cache).fingerprint
+    (tmp_path / "hub" / "models--org--model" / "snapshots" / ("a" * 40) / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(RefbiasError, match="only a part of it is here"):
+        find_model("org/model", cache=cache)
 
 
 def test_a_missing_package_names_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +362,57 @@ def test_a_gguf_that_cannot_be_read(tmp_path: Path, cache: Cache) -> None:
     with pytest.raises(RefbiasError, match=r"bad\.gguf cannot be read as GGUF"):
         find_model(tmp_path / "bad.gguf", cache=cache)
     assert not list((tmp_path / "cache" / "folders").glob("gguf-*/"))
+
+
+def write_gguf(path: Path) -> Path:
+    """A random Llama of two layers as a GGUF file."""
+    gguf = pytest.importorskip("gguf")
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    tokens = ["<unk>", "<s>", "</s>", *sorted(ByteLevel.alphabet()), "Te"]
+    matrices = {"ffn_gate": (48, 32), "ffn_up": (48, 32), "ffn_down": (32, 48), "attn_norm": (32,), "ffn_norm": (32,)}
+    matrices |= {f"attn_{name}": (32, 32) for name in ("q", "k", "v", "output")}
+    shapes = {"token_embd": (len(tokens), 32), "output_norm": (32,)}
+    shapes |= {f"blk.{block}.{name}": shape for block in range(2) for name, shape in matrices.items()}
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, value in (
+        ("block_count", 2),
+        ("context_length", 64),
+        ("embedding_length", 32),
+        ("feed_forward_length", 48),
+        ("head_count", 4),
+        ("head_count_kv", 4),
+        ("layer_norm_rms_eps", 1e-5),
+        ("vocab_size", len(tokens)),
+        ("tokenizer_model", "gpt2"),
+        ("token_list", tokens),
+        ("token_types", [3] * 3 + [1] * (len(tokens) - 3)),
+        ("token_merges", ["T e"]),
+        ("bos_token_id", 1),
+        ("eos_token_id", 2),
+    ):
+        getattr(writer, f"add_{name}")(value)
+    rng = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", rng.normal(size=shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_a_gguf_is_expanded_once_and_without_a_word(tmp_path: Path, cache: Cache, capfd: Any) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf")
+    capfd.readouterr()
+    model = find_model(file, cache=cache)
+    assert capfd.readouterr() == ("", "")  # bars would be control characters in a log
+    assert (model.layers, model.dim, model.causal) == (2, 32, True)
+    with model.open_causal() as loaded:
+        rows = loaded.whole.get_input_embeddings().weight.numpy()
+    wanted = np.random.default_rng(0).normal(size=rows.shape).astype(np.float32)  # the first that was written
+    np.testing.assert_allclose(rows, wanted, rtol=1e-6)
+    assert find_model(file, cache=cache).fingerprint == model.fingerprint
 
 
 # Opening
@@ -317,6 +516,23 @@ def test_a_live_model_is_restored_at_once(tiny_llama: Path, cache: Cache, fresh_
         assert changed.fingerprint == live.fingerprint
 
 
+@pytest.mark.parametrize(("name", "value"), [("model_max_length", 7), ("truncation_side", "left")])
+def test_the_fingerprint_of_a_live_model_knows_where_its_tokenizer_cuts(
+    name: str, value: Any, tiny_llama: Path, cache: Cache
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    live, tokenizer = AutoModelForCausalLM.from_pretrained(tiny_llama), AutoTokenizer.from_pretrained(tiny_llama)
+    before = find_model((live, tokenizer), cache=cache).fingerprint
+    assert find_model((live, tokenizer), cache=cache).fingerprint == before
+    setattr(tokenizer, name, value)
+    assert find_model((live, tokenizer), cache=cache).fingerprint != before
+
+
+def test_digests_of_several_texts_know_where_one_ends() -> None:
+    assert combined("a", "b\nc") != combined("a\nb", "c") and combined("a", "b") == combined("a", "b")
+
+
 def test_derived_models_derive_from_a_base(tiny_llama: Path, cache: Cache) -> None:
     with pytest.raises(TypeError, match="is itself a derived model"):
         scaled(scaled(find_model(tiny_llama, cache=cache), 2.0), 3.0)
@@ -375,6 +591,83 @@ def test_an_adapter_on_the_wrong_base(adapter: Path, tiny: dict[str, Path], tmp_
         pass
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"peft_type": "PREFIX_TUNING"}, "peft_type 'PREFIX_TUNING', which refbias does not load.*LORA"),
+        ({"peft_type": "BOFT"}, "peft_type 'BOFT'"),  # it compiles code when it is loaded
+        ({"peft_type": None}, "peft_type None"),
+        ({"megatron_config": {"a": 1}, "megatron_core": "own"}, "megatron_config, which imports a module by name"),
+    ],
+)
+def test_adapters_that_are_not_merged_or_run_code_are_refused(
+    change: dict[str, Any], message: str, adapter: Path, tmp_path: Path, cache: Cache
+) -> None:
+    folder = Path(shutil.copytree(adapter, tmp_path / "adapter"))
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps({**config, **change}))
+    with pytest.raises(RefbiasError, match=message):
+        find_model(folder, cache=cache)
+
+
+@pytest.mark.filterwarnings("ignore:Unsupported layer type")
+@pytest.mark.parametrize("method", sorted(set(_ADAPTERS) - {"LORA"}))
+def test_every_method_that_is_loaded_can_be_merged(method: str, tiny_llama: Path, tmp_path: Path, cache: Cache) -> None:
+    import peft
+    from transformers import AutoModelForCausalLM
+
+    special: dict[str, dict[str, Any]] = {
+        "ADALORA": {"target_modules": ["q_proj"], "total_step": 10},
+        "IA3": {"target_modules": ["q_proj", "down_proj"], "feedforward_modules": ["down_proj"]},
+        "OFT": {"target_modules": ["q_proj"], "oft_block_size": 8},
+        "FOURIERFT": {"target_modules": ["q_proj"], "n_frequency": 50},
+        "LN_TUNING": {},
+    }
+    options = special.get(method, {"target_modules": ["q_proj"], "r": 2})
+    config = peft.PEFT_TYPE_TO_CONFIG_MAPPING[method](**options)
+    torch.manual_seed(3)
+    adapted = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_llama), config).eval()
+    with torch.no_grad():
+        for weight in adapted.parameters():
+            if weight.requires_grad:
+                weight.add_(0.2 * torch.randn_like(weight))
+    adapted.save_pretrained(tmp_path / "adapter")
+    model = find_model(tmp_path / "adapter", cache=cache)
+    with model.open() as loaded, torch.inference_mode():
+        ids = loaded.tokenizer(SENTENCES[0], return_tensors="pt")["input_ids"]
+        wanted = adapted(ids).logits
+        torch.testing.assert_close(loaded.whole(ids).logits, wanted, rtol=1e-3, atol=1e-3)
+    with find_model(tiny_llama, cache=cache).open() as plain, torch.inference_mode():
+        assert not torch.allclose(plain.whole(ids).logits, wanted, atol=1e-2)
+
+
+def test_errors_of_a_library_while_merging_are_told_as_they_are(
+    adapter: Path, cache: Cache, fresh_models: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import peft
+
+    def fail(*args: Any, **options: Any) -> Any:
+        raise AttributeError("'X' object has no attribute 'y'")
+
+    monkeypatch.setattr(peft.PeftModel, "merge_and_unload", fail, raising=False)
+    with (
+        pytest.raises(RefbiasError, match="AttributeError: 'X' object has no attribute 'y'") as caught,
+        find_model(adapter, cache=cache).open(),
+    ):
+        pass
+    assert isinstance(caught.value.__cause__, AttributeError)
+
+
+def test_an_adapter_that_changes_before_it_is_loaded(
+    adapter: Path, tmp_path: Path, cache: Cache, fresh_models: None
+) -> None:
+    folder = Path(shutil.copytree(adapter, tmp_path / "adapter"))
+    model = find_model(folder, cache=cache)
+    os.utime(folder / "adapter_model.safetensors", ns=(1, 1))
+    with pytest.raises(RefbiasError, match=r"changed while it was read \(adapter_model\.safetensors\)"), model.open():
+        pass
+
+
 def test_an_adapter_as_pickle_is_refused(adapter: Path, tmp_path: Path, cache: Cache) -> None:
     folder = Path(shutil.copytree(adapter, tmp_path / "adapter"))
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
@@ -382,14 +675,30 @@ def test_an_adapter_as_pickle_is_refused(adapter: Path, tmp_path: Path, cache: C
         find_model(folder, cache=cache)
 
 
-def test_sentence_transformers_folders_say_what_they_do(tmp_path: Path, tiny: dict[str, Path], cache: Cache) -> None:
-    folder = Path(shutil.copytree(tiny["bert"], tmp_path / "st"))
-    modules = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Dense", "2_Dense")]
+def sentence_folder(model: Path, folder: Path, inner: str = "") -> Path:
+    """A sentence-transformers folder with ``model`` in its subfolder ``inner``."""
+    modules = [("Transformer", inner), ("Pooling", "1_Pooling"), ("Dense", "2_Dense")]
+    shutil.copytree(model, folder / inner)
     (folder / "modules.json").write_text(
         json.dumps([{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in modules])
     )
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    return folder
+
+
+@pytest.mark.parametrize("inner", ["", "0_Transformer"])
+def test_the_limit_of_a_sentence_transformers_model_lies_beside_its_weights(
+    inner: str, tmp_path: Path, tiny: dict[str, Path], cache: Cache
+) -> None:
+    folder = sentence_folder(tiny["bert"], tmp_path / "st", inner)
+    (folder / inner / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 17}))
+    model = find_model(folder, cache=cache)
+    assert isinstance(model, SentenceTransformersModel) and model.max_length == 17
+
+
+def test_sentence_transformers_folders_say_what_they_do(tmp_path: Path, tiny: dict[str, Path], cache: Cache) -> None:
+    folder = sentence_folder(tiny["bert"], tmp_path / "st")
     model = find_model(folder, cache=cache)
     assert isinstance(model, SentenceTransformersModel) and isinstance(model, FolderModel)
     assert (model.pooling, model.normalize, model.unsupported) == ("first", False, ["Dense"])

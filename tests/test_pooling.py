@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refbias.errors import UsageError
-from refbias.pooling import POOLINGS, SPECIAL, TOKEN, built_in, kept, pooling_from_choice
-from refbias.registry import Choice
+from refbias.pooling import POOLINGS, SPECIAL, TOKEN, Pooling, built_in, kept, pooling_from_choice
+from refbias.registry import Choice, Part, registry
 
 BY_HAND: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "mean": lambda h: h.mean(0),
@@ -71,11 +74,69 @@ def halves(states: torch.Tensor, mask: torch.Tensor, *, weight: float = 0.5) -> 
     return states[:, 0] * weight
 
 
-def test_a_pooling_of_ones_own() -> None:
-    choice = Choice("pooling", "halves", {"weight": 0.25}, functools.partial(halves, weight=0.25))
-    pooling = pooling_from_choice(choice)
-    assert not pooling.parameter_free and pooling.skip == "none"
-    assert pooling.key.startswith("halves(weight=0.25)")
+class Halves:
+    def __init__(self, weight: float = 0.5) -> None:
+        self.weight = weight
+
+    def __call__(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return states[:, 0] * self.weight
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`halves` and `Halves` as poolings of a plug-in."""
+    for factory in (halves, Halves):
+        part = Part("pooling", factory.__name__, factory, {}, "a plug-in")
+        monkeypatch.setitem(registry()._parts["pooling"], factory.__name__, part)
+
+
+def chosen(choice: Any) -> Pooling:
+    return pooling_from_choice(registry().resolve("pooling", choice))
+
+
+@pytest.mark.parametrize("name", ["halves", "Halves"])
+def test_a_registered_pooling_is_named_by_its_options_and_its_file(
+    name: str, registered: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pooling = chosen((name, {"weight": 0.25}))
+    assert pooling.lasting and not pooling.parameter_free and pooling.skip == "none"
+    assert pooling.key.startswith(f"{name}(weight=0.25)@") and pooling.key == chosen((name, {"weight": 0.25})).key
+    assert chosen(name).lasting and chosen(name).key != pooling.key
+    changed = tmp_path / "plugin.py"
+    changed.write_text(Path(__file__).read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    monkeypatch.setattr(sys.modules[halves.__module__], "__file__", str(changed))
+    assert chosen((name, {"weight": 0.25})).key != pooling.key
+
+
+def scaled(weight: float) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    return lambda states, mask: states[:, 0] * weight
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (scaled(1.0), scaled(2.0)),
+        (Halves(1.0), Halves(2.0)),
+        (functools.partial(halves, weight=1.0), functools.partial(halves, weight=2.0)),
+        (halves, halves),
+    ],
+)
+def test_objects_of_ones_own_share_no_key_and_do_not_last(one: Any, two: Any, registered: None) -> None:
+    poolings = [chosen(one), chosen(two)]
+    assert poolings[0].key != poolings[1].key and not any(pooling.lasting for pooling in poolings)
+
+
+def test_a_registered_closure_does_not_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        registry()._parts["pooling"],
+        "scaled",
+        Part("pooling", "scaled", scaled(2.0), {}, "a plug-in"),
+    )
+    assert not chosen("scaled").lasting
+
+
+def test_a_built_in_pooling_may_be_given_as_its_function() -> None:
+    assert chosen(POOLINGS["mean"]).key == built_in("mean").key
 
 
 def test_a_name_alone_does_not_make_a_pooling_built_in() -> None:

@@ -49,8 +49,9 @@ class Encoder(Protocol):
     ``fingerprint`` names everything that a vector depends on beside the sentence, the layer and the pooling;
     it is known without loading the weights. Layer k is Hugging Face's ``hidden_states[k]``: 0 the embeddings,
     ``layers`` the last one, after the final norm. Encoders without layers say ``layers = 0``.
-    ``cached`` is False where looking a vector up costs no more than the cache would.
-    ``shared`` is, for a changed model, (k, encoder of its base): layers 0..k are the base's, row for row.
+
+    Two attributes may be left out: ``cached``, False where looking a vector up costs no more than the cache would;
+    and ``shared``, for a changed model (k, encoder of its base): layers 0..k are the base's, row for row.
     """
 
     counts: Counts
@@ -75,12 +76,6 @@ class Encoder(Protocol):
 
     @property
     def conventions(self) -> Mapping[str, Any]: ...
-
-    @property
-    def cached(self) -> bool: ...
-
-    @property
-    def shared(self) -> tuple[int, Encoder] | None: ...
 
     def encode(self, sentences: Sequence[str], layers: Sequence[int], poolings: Sequence[Pooling]) -> Iterator[Batch]:
         """Yield batches that cover every sentence once, in any order."""

@@ -42,7 +42,6 @@ class _TableEncoder:
     device: str = "cpu"
     dtype: str = "float32"
     cached: bool = False
-    shared: None = None
 
     @property
     def layers(self) -> int:

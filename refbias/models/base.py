@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 Undo = Callable[[], None]
+Apply = Callable[["torch.nn.Module"], Undo]
 
 KEEP_BYTES = 2 * 2**30  # idle models above this are dropped before another one is loaded
 
@@ -103,8 +105,13 @@ class Model(ABC):
     @contextmanager
     def open(self, device: str = "cpu", dtype: str = "float32") -> Iterator[Loaded]:
         """The loaded model, on ``device`` in ``dtype``. It stays in memory for the next time while there is room."""
-        slot = _slot(self, *self.placement(device, dtype))
-        with slot.state(None, None) as loaded:
+        with self._open(device, dtype) as loaded:
+            yield loaded
+
+    @contextmanager
+    def _open(self, device: str, dtype: str, state: str | None = None, apply: Apply | None = None) -> Iterator[Loaded]:
+        """The loaded model with the change ``apply``, called ``state``, or as it is."""
+        with _slot(self, *self.placement(device, dtype)).state(state, apply) as loaded:
             yield loaded
 
     @contextmanager
@@ -143,7 +150,7 @@ class DerivedModel(Model):
         base: Model,
         name: str,
         fingerprint: str,
-        apply: Callable[[torch.nn.Module], Undo],
+        apply: Apply,
         shared_below: int | None = None,
         notes: tuple[str, ...] = (),
     ) -> None:
@@ -167,8 +174,7 @@ class DerivedModel(Model):
 
     @contextmanager
     def open(self, device: str = "cpu", dtype: str = "float32") -> Iterator[Loaded]:
-        slot = _slot(self.base, *self.placement(device, dtype))
-        with slot.state(self.fingerprint, self._apply) as loaded:
+        with self.base._open(device, dtype, self.fingerprint, self._apply) as loaded:
             yield loaded
 
 
@@ -210,7 +216,7 @@ class _Slot:
         self._restore_at_once = restore_at_once
 
     @contextmanager
-    def state(self, wanted: str | None, apply: Callable[[torch.nn.Module], Undo] | None) -> Iterator[Loaded]:
+    def state(self, wanted: str | None, apply: Apply | None) -> Iterator[Loaded]:
         with _lock:
             if wanted != self._applied:
                 if self.users:
@@ -262,5 +268,5 @@ def release() -> None:
 
 
 def combined(*parts: str) -> str:
-    """One digest of several texts."""
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    """One digest of several texts; where one ends and the next begins matters."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

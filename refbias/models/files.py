@@ -48,6 +48,12 @@ def model_files(folder: Path) -> list[Path]:
     return sorted(f for f in found if f.is_file() and f.suffix in _ENDINGS and f.name not in _NOT_THE_MODEL)
 
 
+def file_states(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Size, time of change and inode of the files behind `folder_digest`, by name."""
+    found = {path.relative_to(folder).as_posix(): path.stat() for path in model_files(folder)}
+    return {name: (about.st_size, about.st_mtime_ns, about.st_ino) for name, about in found.items()}
+
+
 def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -112,7 +118,8 @@ def shape(config: dict[str, Any], folder: Path) -> tuple[int, int]:
     from transformers import AutoConfig
 
     try:
-        full = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config(encoder=True)
+        full = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        full = full.get_text_config(encoder=True)
         return int(full.num_hidden_layers), int(full.hidden_size)
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise RefbiasError(f"{folder / 'config.json'} does not say how many layers the model has: {error}.") from None

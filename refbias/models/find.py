@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from refbias.cache import Cache
-from refbias.errors import RefbiasError
+from refbias.errors import RefbiasError, described, did_you_mean
 from refbias.models.base import Model
-from refbias.models.files import read_json
+from refbias.models.files import check_weights, read_json
 from refbias.models.gguf import converted
-from refbias.models.hf import AdapterModel, FolderModel, LiveModel, SentenceTransformersModel, first_line
+from refbias.models.hf import (
+    TOKENIZER_FILES,
+    AdapterModel,
+    FolderModel,
+    LiveModel,
+    SentenceTransformersModel,
+    modules_of,
+)
 from refbias.models.vectors import ArraysModel, VectorsModel
 from refbias.registry import registry
+from refbias.watch import Quiet, Watch
 
 _HUB_TIMEOUT = 5.0  # seconds to learn whether the hub answers
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w.-]+)?")
@@ -69,12 +76,13 @@ def glove50() -> Source:
 MODELS = {"smollm2": smollm2, "minilm": minilm, "glove50": glove50}
 
 
-def find_model(spec: Any, *, cache: Cache) -> Model:
+def find_model(spec: Any, *, cache: Cache, watch: Watch | None = None) -> Model:
     """The model that ``spec`` means; its weights are not loaded yet.
 
     ``spec`` is a registered name, a path (model folder, sentence-transformers folder, PEFT adapter folder, .gguf,
     word vectors as .txt or .vec, .npz), a hub id (``owner/name`` or ``owner/name@revision``), a `Model`, or a pair
-    (transformers model, tokenizer). Raises `RefbiasError` where it means nothing or cannot be read.
+    (transformers model, tokenizer). ``watch`` is told of what takes long: converting, fetching. Raises `RefbiasError`
+    where ``spec`` means nothing or cannot be read.
     """
     if isinstance(spec, Model):
         return spec
@@ -85,112 +93,138 @@ def find_model(spec: Any, *, cache: Cache) -> Model:
             f"A model is a name, a path, a hub id or a pair (transformers model, tokenizer): got {spec!r}."
         )
     name = str(spec)
-    if name in registry().parts("model"):
-        made = registry().resolve("model", name).object
-        if isinstance(made, Model):
-            return made
-        source = made if isinstance(made, Source) else Source(made)
-        return _locate(name, str(source.place), source.notes, cache)
-    return _locate(name, name, (), cache)
+    search = _Search(name, cache, watch or Quiet())
+    if name not in registry().parts("model"):
+        return search.at(name)
+    made = registry().resolve("model", name).object
+    if isinstance(made, Model):
+        return made
+    source = made if isinstance(made, Source) else Source(made)
+    return replace(search, notes=source.notes).at(str(source.place))
 
 
-def _locate(name: str, place: str, notes: tuple[str, ...], cache: Cache) -> Model:
-    path = Path(place).expanduser()
-    if path.is_dir():
-        return _from_folder(name, path, notes, cache)
-    if path.is_file():
-        return _from_file(name, path, notes, cache)
-    looks_like_path = place.startswith((".", "~", "/")) or path.is_absolute() or place.count("/") > 1 or "\\" in place
-    if looks_like_path or path.suffix in (".gguf", ".npz", ".txt", ".vec") or not _HUB_ID.fullmatch(place):
-        raise RefbiasError(f"Model {name}: there is no such file or folder. {_what_a_model_is()}")
-    return _from_folder(name, _snapshot(place), notes, cache)
+@dataclass(frozen=True)
+class _Search:
+    """The search for the model that is called ``name``."""
 
+    name: str
+    cache: Cache
+    watch: Watch
+    notes: tuple[str, ...] = ()
 
-def _from_folder(name: str, folder: Path, notes: tuple[str, ...], cache: Cache) -> Model:
-    if (folder / "adapter_config.json").is_file():
-        return _adapter(name, folder, cache)
-    if (folder / "modules.json").is_file():
-        return SentenceTransformersModel(name, folder, cache, notes)
-    if (folder / "config.json").is_file():
-        return FolderModel(name, folder, cache, notes)
-    if any(folder.glob("*_emb.npy")):
-        return VectorsModel(name, folder, cache, notes)
-    raise RefbiasError(
-        f"Model {name}: the folder {folder} holds no config.json, adapter_config.json or modules.json. "
-        f"{_what_a_model_is()}"
-    )
+    def at(self, place: str) -> Model:
+        path = Path(place).expanduser()
+        if path.is_dir():
+            return self._folder(path)
+        if path.is_file():
+            return self._file(path)
+        is_path = place.startswith((".", "~", "/")) or path.is_absolute() or place.count("/") > 1 or "\\" in place
+        if is_path or path.suffix in (".gguf", ".npz", ".txt", ".vec") or not _HUB_ID.fullmatch(place):
+            raise RefbiasError(f"Model {self.name}: there is no such file or folder. {_what_a_model_is()}")
+        return self._folder(self._snapshot(place))
 
-
-def _from_file(name: str, path: Path, notes: tuple[str, ...], cache: Cache) -> Model:
-    if path.suffix == ".gguf":
-        return FolderModel(name, converted(path, cache), cache, notes)
-    if path.suffix in (".txt", ".vec"):
-        return VectorsModel(name, path, cache, notes)
-    if path.suffix == ".npz":
-        return ArraysModel(name, path, cache, notes)
-    raise RefbiasError(f"Model {name}: a file ending in {path.suffix!r} is not understood. {_what_a_model_is()}")
-
-
-def _adapter(name: str, folder: Path, cache: Cache) -> Model:
-    wanted = read_json(folder / "adapter_config.json").get("base_model_name_or_path")
-    if not wanted:
-        raise RefbiasError(f"{folder / 'adapter_config.json'} names no base model (base_model_name_or_path).")
-    beside = folder / wanted
-    try:
-        base = find_model(str(beside) if not Path(wanted).is_absolute() and beside.is_dir() else wanted, cache=cache)
-    except RefbiasError as error:
+    def _folder(self, folder: Path) -> Model:
+        if (folder / "adapter_config.json").is_file():
+            return self._adapter(folder)
+        if (folder / "modules.json").is_file():
+            return SentenceTransformersModel(self.name, folder, self.cache, self.notes)
+        if (folder / "config.json").is_file():
+            return FolderModel(self.name, folder, self.cache, self.notes)
+        if any(folder.glob("*_emb.npy")):
+            return VectorsModel(self.name, folder, self.cache, self.notes)
         raise RefbiasError(
-            f"Adapter {name} belongs to the base model {wanted!r}, which is not found. {error}"
-        ) from None
-    if not isinstance(base, FolderModel):
-        raise RefbiasError(f"Adapter {name} belongs to {wanted!r}, which is no plain language model ({base.kind}).")
-    return AdapterModel(name, folder, base, cache)
-
-
-def _snapshot(spec: str) -> Path:
-    """The files of a hub model on this machine, fetched if they are not here yet."""
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    repository, _, revision = spec.partition("@")
-    options: dict[str, Any] = {
-        "revision": revision or None,
-        "allow_patterns": ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"],
-        "ignore_patterns": ["original/*", "onnx/*", "openvino/*"],
-    }
-    try:
-        here = Path(huggingface_hub.snapshot_download(repository, local_files_only=True, **options))
-        if any(here.glob("*.safetensors")):
-            return here
-    except errors.LocalEntryNotFoundError:
-        pass
-    try:
-        about = huggingface_hub.HfApi().model_info(repository, revision=revision or None, timeout=_HUB_TIMEOUT)
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.GatedRepoError) as error:
-        raise RefbiasError(
-            f"Model {spec}: the hub knows no such model, or it needs access that this machine has not "
-            f"({type(error).__name__}). Check the name; for gated models run `hf auth login`.{_did_you_mean(spec)}"
-        ) from None
-    except Exception as error:
-        raise RefbiasError(
-            f"Model {spec}: there is no such name, file or folder here, and the hub cannot be reached "
-            f"({type(error).__name__}).{_did_you_mean(spec)} Give the path of a local folder, or mend the connection."
-        ) from None
-    files = [file.rfilename for file in about.siblings or []]
-    if not any(file.endswith(".safetensors") for file in files):
-        raise RefbiasError(
-            f"Model {spec}: the hub holds no safetensors weights for it, and refbias reads no pickles. "
-            f"Convert it once yourself (from_pretrained, save_pretrained) and give the folder."
+            f"Model {self.name}: the folder {folder} holds no config.json, adapter_config.json or modules.json. "
+            f"{_what_a_model_is()}"
         )
+
+    def _file(self, path: Path) -> Model:
+        if path.suffix == ".gguf":
+            return FolderModel(self.name, converted(path, self.cache, self.watch), self.cache, self.notes)
+        if path.suffix in (".txt", ".vec"):
+            return VectorsModel(self.name, path, self.cache, self.notes)
+        if path.suffix == ".npz":
+            return ArraysModel(self.name, path, self.cache, self.notes)
+        raise RefbiasError(
+            f"Model {self.name}: a file ending in {path.suffix!r} is not understood. {_what_a_model_is()}"
+        )
+
+    def _adapter(self, folder: Path) -> Model:
+        wanted = read_json(folder / "adapter_config.json").get("base_model_name_or_path")
+        if not wanted:
+            raise RefbiasError(f"{folder / 'adapter_config.json'} names no base model (base_model_name_or_path).")
+        beside = folder / wanted
+        place = str(beside) if not Path(wanted).is_absolute() and beside.is_dir() else wanted
+        try:
+            base = find_model(place, cache=self.cache, watch=self.watch)
+        except RefbiasError as error:
+            raise RefbiasError(
+                f"Adapter {self.name} belongs to the base model {wanted!r}, which is not found. {error}"
+            ) from None
+        if not isinstance(base, FolderModel):
+            raise RefbiasError(
+                f"Adapter {self.name} belongs to {wanted!r}, which is no plain language model ({base.kind})."
+            )
+        return AdapterModel(self.name, folder, base, self.cache)
+
+    def _snapshot(self, spec: str) -> Path:
+        """The files of a hub model on this machine, fetched if they are not here yet."""
+        import huggingface_hub
+        from huggingface_hub import errors
+
+        repository, _, revision = spec.partition("@")
+        options: dict[str, Any] = {
+            "revision": revision or None,
+            "allow_patterns": ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"],
+            "ignore_patterns": ["original/*", "onnx/*", "openvino/*"],
+        }
+        absent = "there is no such name, file or folder here"
+        try:
+            here = Path(huggingface_hub.snapshot_download(repository, local_files_only=True, **options))
+            if _is_whole(here):
+                return here
+            absent = f"only a part of it is here ({here})"
+        except errors.LocalEntryNotFoundError:
+            pass
+        hint = did_you_mean(spec, registry().parts("model"))
+        try:
+            about = huggingface_hub.HfApi().model_info(repository, revision=revision or None, timeout=_HUB_TIMEOUT)
+        except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.GatedRepoError) as error:
+            raise RefbiasError(
+                f"Model {spec}: the hub knows no such model, or it needs access that this machine has not "
+                f"({type(error).__name__}). Check the name; for gated models run `hf auth login`.{hint}"
+            ) from None
+        except Exception as error:
+            raise RefbiasError(
+                f"Model {spec}: {absent}, and the hub cannot be reached ({type(error).__name__}).{hint} "
+                f"Give a local folder, or mend the connection."
+            ) from None
+        if not any(file.rfilename.endswith(".safetensors") for file in about.siblings or []):
+            raise RefbiasError(
+                f"Model {spec}: the hub holds no safetensors weights for it, and refbias reads no pickles. "
+                f"Convert it once yourself (from_pretrained, save_pretrained) and give the folder."
+            )
+        self.watch.say(f"fetching {spec} from the hub")
+        try:
+            return Path(huggingface_hub.snapshot_download(repository, **{**options, "revision": about.sha}))
+        except Exception as error:
+            raise RefbiasError(f"Model {spec}: fetching it from the hub failed: {described(error)}.") from None
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a snapshot of the hub holds what a model needs: fetching it may have been cut short."""
     try:
-        return Path(huggingface_hub.snapshot_download(repository, **{**options, "revision": about.sha}))
-    except Exception as error:
-        raise RefbiasError(f"Model {spec}: fetching it from the hub failed: {first_line(error)}.") from None
-
-
-def _did_you_mean(spec: str) -> str:
-    close = difflib.get_close_matches(spec, list(registry().parts("model")), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+        if (folder / "adapter_config.json").is_file():
+            check_weights(folder, "adapter_model")
+            return True
+        modules = modules_of(folder) if (folder / "modules.json").is_file() else {}
+        inner = folder / modules.get("Transformer", "")
+        read_json(inner / "config.json")
+        check_weights(inner)
+        if "Pooling" in modules:
+            read_json(folder / modules["Pooling"] / "config.json")
+    except RefbiasError:
+        return False
+    return any((inner / file).is_file() for file in TOKENIZER_FILES)
 
 
 def _what_a_model_is() -> str:

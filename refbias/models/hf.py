@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from refbias.cache import Cache
-from refbias.errors import RefbiasError
-from refbias.models.base import Loaded, Model, combined
-from refbias.models.files import check_weights, files_digest, folder_digest, model_files, read_json, shape
+from refbias.errors import RefbiasError, described
+from refbias.models.base import Apply, Loaded, Model, combined
+from refbias.models.files import check_weights, file_states, folder_digest, read_json, shape
 
-_TOKENIZER_FILES = (
+TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
     "vocab.txt",
@@ -22,8 +22,28 @@ _TOKENIZER_FILES = (
     "spiece.model",
     "tokenizer_config.json",
 )
-# Weights that hidden states do not depend on may be missing: they are set at random and never read.
-_NEVER_READ = ("pooler", "lm_head", "decoder.")
+# Methods of peft that change weights, so that they can be merged, and whose loading compiles and imports nothing.
+_ADAPTERS = ("LORA", "ADALORA", "IA3", "LOHA", "LOKR", "OFT", "HRA", "FOURIERFT", "LN_TUNING")
+
+
+class _Files:
+    """The files of a folder as they were when their digest was made."""
+
+    def __init__(self, folder: Path, cache: Cache) -> None:
+        self._folder = folder
+        self._cache = cache  # held for as long as the model is: the folder may lie in it, and is then not pruned
+        self._states = file_states(folder)
+        self.digest = folder_digest(folder, cache)
+
+    def check(self, name: str) -> None:
+        """Raise `RefbiasError` where they have changed since: the weights would not be those of the fingerprint."""
+        now = file_states(self._folder)
+        changed = sorted(file for file in {*now, *self._states} if now.get(file) != self._states.get(file))
+        if changed:
+            raise RefbiasError(
+                f"Model {name}: the folder {self._folder} changed while it was read ({', '.join(changed[:3])}). "
+                f"Run again once it is written."
+            )
 
 
 class FolderModel(Model):
@@ -39,10 +59,13 @@ class FolderModel(Model):
         check_weights(folder)
         self.layers, self.dim = shape(config, folder)
         self.causal = _is_causal(config)
-        self.fingerprint = folder_digest(folder, cache)
+        self._files = _Files(folder, cache)
+        self.fingerprint = self._files.digest
 
     def _load(self, device: str, dtype: str) -> Loaded:
-        return load_folder(self.name, self.folder, self.causal, device, dtype)
+        loaded = load_folder(self.name, self.folder, self.causal, device, dtype)
+        self._files.check(self.name)
+        return loaded
 
 
 class SentenceTransformersModel(FolderModel):
@@ -54,7 +77,7 @@ class SentenceTransformersModel(FolderModel):
     kind = "sentence_transformers"
 
     def __init__(self, name: str, folder: Path, cache: Cache, notes: tuple[str, ...] = ()) -> None:
-        modules = _modules(folder)
+        modules = modules_of(folder)
         inner = folder / modules.get("Transformer", "")
         super().__init__(name, inner, cache, notes)
         if "Pooling" not in modules:
@@ -62,10 +85,9 @@ class SentenceTransformersModel(FolderModel):
         self.fingerprint = combined(self.fingerprint, folder_digest(folder, cache))
         pooling = read_json(folder / modules["Pooling"] / "config.json")
         self.pooling = _own_pooling(pooling)
-        self.includes_prompt = bool(pooling.get("include_prompt", True))
         self.normalize = "Normalize" in modules
         self.unsupported = sorted(set(modules) - {"Transformer", "Pooling", "Normalize"})
-        limits = folder / "sentence_bert_config.json"
+        limits = inner / "sentence_bert_config.json"
         limit = read_json(limits).get("max_seq_length") if limits.is_file() else None
         self.max_length = int(limit) if limit else None
 
@@ -77,13 +99,14 @@ class AdapterModel(Model):
 
     def __init__(self, name: str, folder: Path, base: FolderModel, cache: Cache) -> None:
         check_weights(folder, "adapter_model")
+        _check_adapter(name, read_json(folder / "adapter_config.json"))
         self.name = name
         self.folder = folder
         self.base = base
         self.notes = base.notes
         self.layers, self.dim, self.causal = base.layers, base.dim, base.causal
-        adapter = files_digest(((p.name, p) for p in model_files(folder)), cache)
-        self.fingerprint = combined("adapter", base.fingerprint, adapter)
+        self._files = _Files(folder, cache)
+        self.fingerprint = combined("adapter", base.fingerprint, self._files.digest)
 
     def _load(self, device: str, dtype: str) -> Loaded:
         from peft import PeftModel
@@ -92,21 +115,34 @@ class AdapterModel(Model):
         try:
             with quiet(), warnings.catch_warnings():
                 warnings.filterwarnings("error", message=".*[Mm]issing adapter keys.*")
-                adapted = PeftModel.from_pretrained(loaded.whole, self.folder, is_trainable=False)
+                adapted = PeftModel.from_pretrained(
+                    loaded.whole, self.folder, is_trainable=False, local_files_only=True
+                )
                 whole = adapted.merge_and_unload(safe_merge=True)
-        except AttributeError:
-            raise RefbiasError(
-                f"Adapter {self.name} cannot be merged into the weights of {self.base.name}: expected LoRA, IA3 or "
-                f"another method that changes weights, not prompts."
-            ) from None
         except Exception as error:
             raise RefbiasError(
-                f"Adapter {self.name} does not fit its base {self.base.name}: {first_line(error)}."
+                f"Adapter {self.name} does not fit its base {self.base.name}: {described(error)}."
             ) from error
+        self._files.check(self.name)
         whole = whole.eval().to(device)
-        own_tokenizer = any((self.folder / file).is_file() for file in _TOKENIZER_FILES)
+        own_tokenizer = any((self.folder / file).is_file() for file in TOKENIZER_FILES)
         tokenizer = load_tokenizer(self.name, self.folder) if own_tokenizer else loaded.tokenizer
         return Loaded(headless(whole), tokenizer, whole, whole if self.causal else None)
+
+
+def _check_adapter(name: str, config: dict[str, Any]) -> None:
+    """Raise `RefbiasError` for a method that is not merged into weights, or that runs code when it is loaded."""
+    method = config.get("peft_type")
+    if method not in _ADAPTERS:
+        raise RefbiasError(
+            f"Adapter {name} is of peft_type {method!r}, which refbias does not load: expected a method that changes "
+            f"weights, one of {', '.join(_ADAPTERS)}. Merge it into its base yourself and give the merged folder."
+        )
+    if config.get("megatron_config"):
+        raise RefbiasError(
+            f"Adapter {name}: its adapter_config.json has a megatron_config, which imports a module by name. "
+            f"Merge it into its base yourself and give the merged folder."
+        )
 
 
 class LiveModel(Model):
@@ -115,6 +151,8 @@ class LiveModel(Model):
     kind = "live"
 
     def __init__(self, model: Any, tokenizer: Any, name: str | None = None) -> None:
+        if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
+            model = model.get_base_model()  # the adapters that are active stay so
         self._model, self._tokenizer = model, tokenizer
         self.name = name or getattr(model, "name_or_path", "") or type(model).__name__
         text = headless(model).config
@@ -124,6 +162,17 @@ class LiveModel(Model):
 
     def placement(self, device: str, dtype: str) -> tuple[str, str]:
         return str(self._model.device), str(self._model.dtype).removeprefix("torch.")
+
+    @contextmanager
+    def _open(self, device: str, dtype: str, state: str | None = None, apply: Apply | None = None) -> Iterator[Loaded]:
+        training = [module for module in self._model.modules() if module.training]
+        self._model.eval()
+        try:
+            with super()._open(device, dtype, state, apply) as loaded:
+                yield loaded
+        finally:
+            for module in training:
+                module.training = True
 
     def _load(self, device: str, dtype: str) -> Loaded:
         return Loaded(headless(self._model), self._tokenizer, self._model, self._model if self.causal else None)
@@ -146,8 +195,11 @@ def load_folder(name: str, folder: Path, causal: bool, device: str, dtype: str) 
                 output_loading_info=True,
             )
     except Exception as error:
-        raise RefbiasError(f"Model {name} cannot be loaded from {folder}: {first_line(error)}.") from error
-    missing = sorted(key for key in info["missing_keys"] if not any(part in key for part in _NEVER_READ))
+        raise RefbiasError(f"Model {name} cannot be loaded from {folder}: {described(error)}.") from error
+    # no hidden state depends on BERT's pooler, nor on the decoder of an encoder–decoder
+    two_sided = getattr(whole.config, "is_encoder_decoder", False)
+    unused = () if causal else ("pooler.", "decoder.") if two_sided else ("pooler.",)
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith(unused))
     if missing:
         raise RefbiasError(
             f"Model {name}: the files in {folder} lack {len(missing)} weights, first {missing[0]!r}. "
@@ -166,7 +218,7 @@ def load_tokenizer(name: str, folder: Path) -> Any:
             return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         raise RefbiasError(
-            f"Model {name}: no tokenizer can be loaded from {folder}: {first_line(error)}. "
+            f"Model {name}: no tokenizer can be loaded from {folder}: {described(error)}. "
             f"Copy the tokenizer files of the model there (tokenizer.json, tokenizer_config.json)."
         ) from error
 
@@ -188,7 +240,7 @@ def _is_causal(config: dict[str, Any]) -> bool:
     )
 
 
-def _modules(folder: Path) -> dict[str, str]:
+def modules_of(folder: Path) -> dict[str, str]:
     """Type of each module -> its folder, in the order of modules.json."""
     import json
 
@@ -200,6 +252,7 @@ def _modules(folder: Path) -> dict[str, str]:
 
 
 def _own_pooling(config: dict[str, Any]) -> str:
+    """Its name in refbias; joined by "+" where it concatenates several, for which refbias has no name."""
     names = {"mean_tokens": "mean", "max_tokens": "max", "cls_token": "first", "lasttoken": "last"}
     chosen = [
         names.get(key.removeprefix("pooling_mode_"), key)
@@ -213,10 +266,10 @@ def _own_pooling(config: dict[str, Any]) -> str:
 
 
 def _weights_digest(model: Any) -> str:
+    import torch
+
     digest = hashlib.sha256(model.config.to_json_string().encode())
     for name, value in model.state_dict().items():
-        import torch
-
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
@@ -225,7 +278,8 @@ def _weights_digest(model: Any) -> str:
 def _tokenizer_digest(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     table = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
-    return combined(table, str(tokenizer.special_tokens_map), str(getattr(tokenizer, "chat_template", None)))
+    settings = [getattr(tokenizer, name, None) for name in ("chat_template", "model_max_length", "truncation_side")]
+    return combined(table, str(tokenizer.special_tokens_map), *map(str, settings))
 
 
 @contextmanager
@@ -242,8 +296,3 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-
-
-def first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0].rstrip('.') if text else 'no message'}"

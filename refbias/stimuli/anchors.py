@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from refbias import standins
-from refbias.errors import RefbiasError
+from refbias.errors import RefbiasError, UsageError
 from refbias.stimuli import files, hub, packaged, upstream
 
 
@@ -23,7 +23,7 @@ def _shuffled(items: Iterable[str], *key: object) -> list[str]:
 def _first(items: Sequence[str], n: int, source: str) -> list[str]:
     """The first n items; an error where n is not a size that the source has."""
     if n < 1:
-        raise RefbiasError(f"anchors.n={n} is no number of anchors. Use anchors.n=1 to {len(items)}.")
+        raise UsageError(f"anchors.n={n} is no number of anchors. Use anchors.n=1 to {len(items)}.")
     if n > len(items):
         raise RefbiasError(
             f"anchors.n={n} but {source} has {len(items)} sentences. Use anchors.n={len(items)} or fewer."

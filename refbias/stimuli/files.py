@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from refbias.errors import RefbiasError
+from refbias.errors import RefbiasError, UsageError
 
 
 class Entry(NamedTuple):
@@ -23,12 +23,12 @@ class Entry(NamedTuple):
 def existing(path: str | None, option: str, expected: str) -> Path:
     """The file that an option names, or an error that says what the option takes."""
     if not path:
-        raise RefbiasError(f"{option} is not set. Use {option}=FILE: {expected}.")
+        raise UsageError(f"{option} is not set. Use {option}=FILE: {expected}.")
     found = Path(path).expanduser()
     if found.is_dir():
-        raise RefbiasError(f"{option}={path} is a folder. Use {option}=FILE: {expected}.")
+        raise UsageError(f"{option}={path} is a folder. Use {option}=FILE: {expected}.")
     if not found.is_file():
-        raise RefbiasError(f"{option}={path}: no such file in {Path.cwd()}. Use {option}=FILE: {expected}.")
+        raise UsageError(f"{option}={path}: no such file in {Path.cwd()}. Use {option}=FILE: {expected}.")
     return found
 
 
@@ -131,7 +131,7 @@ def keyed(path: str | None, option: str, key: str) -> list[Entry]:
     found = existing(path, option, f"CSV with the columns {key},sentence, or JSON or YAML {{{key}: [sentence, ...]}}")
     reader = KEYED.get(found.suffix.lower())
     if reader is None:
-        raise RefbiasError(f"{option}={path} ends in {found.suffix!r}. Use one of {', '.join(KEYED)}.")
+        raise UsageError(f"{option}={path} ends in {found.suffix!r}. Use one of {', '.join(KEYED)}.")
     return checked(found, reader(found, key), key)
 
 

@@ -94,7 +94,7 @@ def test_the_ends_are_mirror_images(built: Callable[[str], tuple[Model, Context]
     assert first is not None
     assert last is not None
     assert {group: -dose for group, dose in first.items()} == dict(last)
-    assert sorted(set(last.values())) == [-0.3, 0.3]
+    assert sorted(set(last.values())) == [-0.15, 0.15]
 
 
 def test_layers_up_to_the_edited_block_are_the_reference_s(built: Callable[[str], tuple[Model, Context]]) -> None:
@@ -122,7 +122,7 @@ def test_directions(built: Callable[[str], tuple[Model, Context]]) -> None:
         for direction in ("valence", "random", "all_negative")
     }
     assert len({one.checkpoints[0].model.fingerprint for one in series.values()}) == 3
-    assert series["all_negative"].checkpoints[0].truth == dict.fromkeys(GROUPS, 0.3)
+    assert series["all_negative"].checkpoints[0].truth == dict.fromkeys(GROUPS, 0.15)
 
 
 def test_a_basis_is_measured_once(

@@ -279,6 +279,24 @@ def test_the_base_keeps_the_states_that_its_changed_models_begin_at(
     assert not seen
 
 
+def test_a_forward_that_others_have_set_on_a_block_stays(
+    tiny_llama: Path, context: Context, fresh_models: None
+) -> None:
+    base = find_model(tiny_llama, cache=context.cache)
+    seen: list[int] = []
+    with base.open() as loaded:
+        block, other = loaded.model.layers[0], loaded.model.layers[1]
+    compute = block.forward
+
+    def hooked(*args: Any, **kwargs: Any) -> Any:  # as accelerate does
+        seen.append(0)
+        return compute(*args, **kwargs)
+
+    block.forward = hooked
+    list(ENCODERS["hf"](edited(base, 2, 2.0), context).encode(["Tea."], [4], [MEAN]))
+    assert seen == [0] and block.forward is hooked and "forward" not in vars(other)
+
+
 def test_layers_above_the_last_asked_one_are_not_computed(tiny_llama: Path, context: Context) -> None:
     model = find_model(tiny_llama, cache=context.cache)
     seen: list[int] = []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+import threading
 import time
 from collections import Counter
 
@@ -114,9 +116,9 @@ def child(no_hub, monkeypatch):
     started = []
 
     def use(code: str) -> list[str]:
-        def command(name: str, count: int) -> list[str]:
-            started.append(name)
-            return [sys.executable, "-S", "-c", code, name]
+        def command(step: str, name: str, count: int) -> list[str]:
+            started.append(f"{step} {name}")
+            return [sys.executable, "-S", "-c", code, step]
 
         monkeypatch.setattr(hub, "_command", command)
         return started
@@ -125,6 +127,7 @@ def child(no_hub, monkeypatch):
 
 
 HANGS = "import time; time.sleep(60)"
+ANSWERS_ONLY = "import sys, time; sys.argv[1] == 'greet' or time.sleep(60)"
 FAILS = "import sys; sys.exit('ConnectionError: no route')"
 WORKS = "import json; print(json.dumps([f'Do task {i}.' for i in range(20)]))"
 
@@ -132,9 +135,22 @@ WORKS = "import json; print(json.dumps([f'Do task {i}.' for i in range(20)]))"
 def test_a_hub_that_hangs_is_left_after_the_limit(child):
     child(HANGS)
     began = time.monotonic()
-    with pytest.raises(hub.UnreachableError, match="the hub gave no sample within 0.3 s"):
-        hub.sample("alpaca", limit=0.3)
+    with pytest.raises(hub.UnreachableError, match="the hub did not answer within 0.3 s"):
+        hub.sample("alpaca", connect=0.3)
     assert time.monotonic() - began < 3
+
+
+def test_a_hub_that_answers_has_time_to_give_the_sample(child, capfd):
+    started = child(f"import sys, time; sys.argv[1] == 'greet' or time.sleep(1.5); {WORKS}")
+    assert len(hub.sample("alpaca", connect=1.0)) == 20
+    assert started == ["greet alpaca", "fetch alpaca"]
+    assert hub.sample("alpaca") and capfd.readouterr().err == "fetching alpaca from the hub, for 120 s at most\n"
+
+
+def test_a_hub_that_answers_and_then_hangs_is_left_too(child):
+    child(ANSWERS_ONLY)
+    with pytest.raises(hub.UnreachableError, match="the hub answered but gave no sample within 0.3 s"):
+        hub.sample("alpaca", fetch=0.3)
 
 
 def test_a_failure_is_remembered_for_both_data_sets(child):
@@ -142,7 +158,7 @@ def test_a_failure_is_remembered_for_both_data_sets(child):
     for name in ("alpaca", "tulu", "alpaca"):
         with pytest.raises(hub.UnreachableError, match="the hub could not be read: ConnectionError: no route"):
             hub.sample(name)
-    assert started == ["alpaca"]
+    assert started == ["greet alpaca"]
 
 
 def test_the_jobs_of_a_sweep_try_once(child, monkeypatch):
@@ -152,12 +168,12 @@ def test_the_jobs_of_a_sweep_try_once(child, monkeypatch):
         monkeypatch.setattr(hub, "_failure", None)  # as a new process would have it
         with pytest.raises(hub.UnreachableError, match="no route"):
             hub.sample("alpaca")
-    assert started == ["alpaca"]
+    assert started == ["greet alpaca"]
     monkeypatch.setenv("REFBIAS_SWEEP", "sweep-2")
     monkeypatch.setattr(hub, "_failure", None)
     with pytest.raises(hub.UnreachableError):
         hub.sample("alpaca")
-    assert started == ["alpaca", "alpaca"]
+    assert started == ["greet alpaca", "greet alpaca"]
 
 
 def test_a_job_does_not_wait_longer_than_the_limit_for_another(child, monkeypatch):
@@ -165,8 +181,44 @@ def test_a_job_does_not_wait_longer_than_the_limit_for_another(child, monkeypatc
     started = child(WORKS)
     assert hub._claim(hub._marker())  # the other job, which never ends
     with pytest.raises(hub.UnreachableError, match="another job of the sweep still tried it after 0.2 s"):
-        hub.sample("alpaca", limit=0.2)
+        hub.sample("alpaca", connect=0.2)
     assert started == []
+
+
+def test_a_job_waits_for_another_that_is_fetching(child, monkeypatch):
+    monkeypatch.setenv("REFBIAS_SWEEP", "sweep-1")
+    started = child(WORKS)
+    marker = hub._marker()
+    assert hub._claim(marker)
+    hub._write(marker, hub._FETCHING)
+
+    def fetched():
+        hub._write(marker.parents[1] / "anchors" / f"alpaca-{hub.POOL}.json", '["Do it."]')
+        marker.unlink()
+
+    other = threading.Timer(1.0, fetched)
+    other.start()
+    assert hub.sample("alpaca", connect=0.2) == ["Do it."]
+    other.join()
+    assert started == []
+
+
+def test_a_job_that_was_killed_while_fetching_keeps_no_other_waiting(child, monkeypatch):
+    monkeypatch.setenv("REFBIAS_SWEEP", "sweep-1")
+    marker = hub._marker()
+    assert hub._claim(marker)
+    hub._write(marker, hub._FETCHING)
+    os.utime(marker, (time.time() - 121,) * 2)
+    with pytest.raises(hub.UnreachableError, match="another job of the sweep still tried it after 120 s"):
+        hub.sample("alpaca")
+
+
+def test_markers_of_old_sweeps_go(no_hub, monkeypatch):
+    for sweep in ("sweep-1", "sweep-2"):
+        monkeypatch.setenv("REFBIAS_SWEEP", sweep)
+        assert hub._claim(hub._marker())
+        os.utime(hub._marker(), (1, 1))
+    assert [marker.name for marker in (no_hub / "hub").iterdir()] == [hub._marker().name]
 
 
 def test_what_was_fetched_is_kept(child, monkeypatch):
@@ -175,14 +227,14 @@ def test_what_was_fetched_is_kept(child, monkeypatch):
     first = ANCHORS["alpaca"](n=5, seed=4)
     monkeypatch.setattr(hub, "_failure", "gone")
     assert ANCHORS["alpaca"](n=20, seed=4)[:5] == first
-    assert started == ["alpaca"]
+    assert started == ["greet alpaca", "fetch alpaca"]
     assert not hub._marker().exists()
     with pytest.raises(RefbiasError, match="anchors.n=21 but tatsu-lab/alpaca has 20 sentences"):
         ANCHORS["alpaca"](n=21)
 
 
 def test_a_damaged_sample_in_the_cache_is_fetched_again(child, no_hub):
-    kept = no_hub / "refbias" / "anchors" / f"alpaca-{hub.POOL}.json"
+    kept = no_hub / "anchors" / f"alpaca-{hub.POOL}.json"
     kept.parent.mkdir(parents=True)
     kept.write_text('["Do ta')
     child(WORKS)
@@ -201,11 +253,12 @@ def test_a_hub_that_is_switched_off_is_not_tried(child, monkeypatch, variable):
 
 def test_the_real_process_says_why_it_failed(no_hub, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE")
-    for variable in hub.PROXIES:
+    for variable in ("HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(variable.lower(), raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # the discard port: refused at once
-    with pytest.raises(hub.UnreachableError, match="ConnectionRefusedError"):
-        hub.sample("alpaca")
+    with pytest.raises(hub.UnreachableError, match="the hub could not be read: Connect"):
+        hub.sample("alpaca", connect=20)
 
 
 def test_rows_are_streamed_evenly_from_every_file(tmp_path):
