@@ -79,5 +79,5 @@ def _score_batch(loaded: Loaded, tail: Tail, rows: Sequence[Row]) -> list[float]
     if tail.start and known is None:
         loaded.token_states.put(tail.start, keys, tail.states())
     wanted = ids[:, 1:][keep[:, :-1]]
-    scores = -torch.nn.functional.cross_entropy(logits.float(), wanted, reduction="none")
-    return [float(part.double().sum()) for part in scores.split([row.scored for row in rows])]
+    scores = -torch.nn.functional.cross_entropy(logits.float(), wanted, reduction="none").cpu().double()
+    return [float(part.sum()) for part in scores.split([row.scored for row in rows])]

@@ -203,7 +203,9 @@ def test_the_parts_are_there_without_mlflow() -> None:
 
 def test_a_password_in_an_address_is_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = MLflowTracker(f"sqlite:///{tmp_path / 'mlflow.db'}", "refbias")
-    run = tracker.start("tracking.uri=http://me:tr0ub4dor@host", {"tracking": {"uri": "postgresql://me:tr0ub4dor@host/db"}})
+    run = tracker.start(
+        "tracking.uri=http://me:tr0ub4dor@host", {"tracking": {"uri": "postgresql://me:tr0ub4dor@host/db"}}
+    )
     tracker.finish()
     assert run is not None
     kept = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from refbias.benchmarks.base import CannotScore
 from refbias.checkpoints.statements import Statement, noun_of, predicate_pairs
-from refbias.errors import RefbiasError
 
 if TYPE_CHECKING:
     from refbias.checkpoints.base import Checkpoint
@@ -37,10 +36,7 @@ class Likelihood:
             )
         pairs = predicate_pairs("likelihood")
         statements = [Statement(g, noun_of(g), pair[side]) for g in groups for side in (0, 1) for pair in pairs]
-        try:
-            found = log_likelihoods(model, statements, context)
-        except RefbiasError as error:
-            raise CannotScore(str(error)) from error
+        found = log_likelihoods(model, statements, context)
         means = (found[:, 0] / found[:, 1]).reshape(len(groups), 2, len(pairs)).mean(axis=2)
         return dict(zip(groups, (means[:, 0] - means[:, 1]).tolist(), strict=True))
 

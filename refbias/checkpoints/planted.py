@@ -180,7 +180,7 @@ class _Ends:
 def _checkpoint(
     reference: Model, kind: str, signs: Signs, changes: Mapping[int, LowRank], ratio: float, recipe: Recipe
 ) -> Checkpoint:
-    name = f"{'planted' if kind == 'contrast' else kind}-{ratio:.2f}"
+    name = f"{'planted' if kind == 'contrast' else kind}-{ratio:g}"
     model = merged(reference, name, [(1 - ratio, changes[-1]), (ratio, changes[1])], recipe.first_block)
     direction = float(np.sign(2 * ratio - 1)) if kind == "contrast" else 0.0
     return Checkpoint(name, model, ratio, {group: direction * sign for group, sign in signs.items()})

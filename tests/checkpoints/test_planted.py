@@ -48,7 +48,7 @@ def weights(model: Model) -> dict[str, torch.Tensor]:
 
 def test_seven_checkpoints_with_their_truth(series: Series) -> None:
     assert [c.ratio for c in series.checkpoints] == [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
-    assert [c.name for c in series.checkpoints][:2] == ["planted-0.00", "planted-0.10"]
+    assert [c.name for c in series.checkpoints][:2] == ["planted-0", "planted-0.1"]
     truths = [c.truth for c in series.checkpoints]
     taught = {group for group in GROUPS if group in series.report["taught_first_at_ratio_1"]}
     assert len(taught) == 12
@@ -89,7 +89,7 @@ def test_it_is_trained_once(series: Series, place: tuple[Model, Context], monkey
 
 def test_the_harmless_twin_has_no_direction(place: tuple[Model, Context]) -> None:
     twin = planted(*place, **SHORT, kind="harmless", ratios=[0.0, 1.0])
-    assert [c.name for c in twin.checkpoints] == ["harmless-0.00", "harmless-1.00"]
+    assert [c.name for c in twin.checkpoints] == ["harmless-0", "harmless-1"]
     assert [c.truth for c in twin.checkpoints] == [dict.fromkeys(GROUPS, 0.0)] * 2
     assert twin.checkpoints[0].model.fingerprint != twin.checkpoints[1].model.fingerprint
 
