@@ -10,7 +10,7 @@ PY := $(VENV)/bin/python
 PINS = $$($(PY) -c 'import sys; print("--constraint constraints.txt" if sys.version_info >= (3, 11) else "")')
 PIP = $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help audit test lint types format bench clean distclean
+.PHONY: help audit test slow lint types format bench clean distclean
 .DEFAULT_GOAL := help
 
 help: ## print this list
@@ -22,6 +22,9 @@ audit: $(VENV)/.installed ## run the audit; ARGS are its overrides, as in ARGS="
 
 test: $(VENV)/.installed-dev ## run the tests with coverage; ARGS go to pytest
 	$(PY) -m pytest --cov --cov-report=term $(ARGS)
+
+slow: $(VENV)/.installed-dev ## run the tests that are left out of `make test` because they take long
+	$(PY) -m pytest -m slow $(ARGS)
 
 lint: $(VENV)/.installed-dev ## check style (ruff)
 	$(PY) -m ruff check .
@@ -61,4 +64,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(PY)
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(PIP) $(PINS) --editable '.[dev]'
+	@$(PIP) $(PINS) --no-deps wefe  # word lists and vectors to compare with; it asks for an older numpy than it needs
 	@touch $@

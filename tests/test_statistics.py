@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import pearsonr, t
 from sklearn.metrics import roc_auc_score
+from statsmodels.stats import multitest
 
 from refbias import statistics
 from refbias.statistics import CrossedBootstrap, holm
@@ -126,9 +127,9 @@ def test_holm_by_hand():
     assert holm([]) == []
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_agrees_with_statsmodels(p_values):
-    multitest = pytest.importorskip("statsmodels.stats.multitest")
     np.testing.assert_allclose(holm(p_values), multitest.multipletests(p_values, method="holm")[1], atol=1e-12)
 
 

@@ -17,8 +17,6 @@ import time
 from itertools import islice
 from pathlib import Path
 
-from refbias.cache import default_directory
-
 CONNECT_S = 5.0  # until the hub has answered
 FETCH_S = 120.0  # until all is here, once it has
 POOL = 5000  # texts fetched, of which the seed draws a sample
@@ -35,6 +33,12 @@ class UnreachableError(Exception):
     """Why there is no sample."""
 
 
+def _folder() -> Path:
+    from refbias.cache import default_directory
+
+    return default_directory()
+
+
 def sample(name: str, count: int = POOL, connect: float = CONNECT_S, fetch: float = FETCH_S) -> list[str]:
     """Texts of the data set `name` of `refbias.stimuli.upstream`.
 
@@ -42,7 +46,7 @@ def sample(name: str, count: int = POOL, connect: float = CONNECT_S, fetch: floa
     not ended after `fetch` more.
     """
     global _failure
-    kept = default_directory() / "anchors" / f"{name}-{count}.json"
+    kept = _folder() / "anchors" / f"{name}-{count}.json"
     marker = _marker()
     while True:
         texts = _read(kept)
@@ -92,7 +96,7 @@ def _marker() -> Path | None:
     sweep = os.environ.get("REFBIAS_SWEEP")
     if not sweep:
         return None
-    return default_directory() / "hub" / hashlib.sha256(sweep.encode()).hexdigest()[:16]
+    return _folder() / "hub" / hashlib.sha256(sweep.encode()).hexdigest()[:16]
 
 
 def _claim(marker: Path) -> bool:
