@@ -50,7 +50,7 @@ distclean: clean ## clean, and remove the virtual environment
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "refbias needs Python 3.10 or later: $(PYTHON) is missing or older. Try make PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "No virtual environment could be made. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 
 # torch comes first and alone, so that nothing else chooses its build.

@@ -57,16 +57,16 @@ def load_stimuli(
     strict : refuse stand-ins for data that cannot be reached
     seed : of the draw where an anchor set is sampled
     """
-    parts = registry()
     with collecting(strict) as notes:
-        chosen = {
-            "targets": parts.resolve("targets", targets, seed),
-            "attributes": parts.resolve("attributes", attributes, seed),
-            "anchors": parts.resolve("anchors", anchors, seed),
-        }
+        stimuli = _stimuli(_sentence_sets(targets, attributes, anchors, seed), groups)
     for note in notes.items:
         stand_in(note.wanted, note.used, note.why)
-    return _stimuli(chosen, groups)
+    return stimuli
+
+
+def _sentence_sets(targets: Any, attributes: Any, anchors: Any, seed: int) -> dict[str, Choice]:
+    chosen = {"targets": targets, "attributes": attributes, "anchors": anchors}
+    return {kind: registry().resolve(kind, choice, seed) for kind, choice in chosen.items()}
 
 
 def _stimuli(chosen: Mapping[str, Choice], groups: Sequence[str] | None) -> Stimuli:
@@ -129,16 +129,28 @@ def check(
     audited: Any = None,
     *,
     checkpoints: Any = None,
+    layer: Any = "last",
+    targets: Any = "base",
+    attributes: Any = "base",
+    anchors: Any = "neutral",
+    calibration: Any = "none",
     geometry: Any = "relative",
     metric: Any = None,
-    calibration: Any = "none",
-    layer: Any = "last",
+    groups: Sequence[str] | None = None,
+    strict: bool = False,
+    seed: int = 0,
     **_: Any,
 ) -> None:
-    """Raise `UsageError` for choices of `audit` that have no meaning together, before anything is loaded."""
+    """Raise for choices of `audit` that have no meaning together or lack their sentences, before a model is loaded."""
+    _check_choices(audited, checkpoints, layer)
+    choose(geometry, metric, calibration, seed)
+    with collecting(strict):
+        _stimuli(_sentence_sets(targets, attributes, anchors, seed), groups)
+
+
+def _check_choices(audited: Any, checkpoints: Any, layer: Any) -> None:
     if (audited is None) == (checkpoints is None):
         raise UsageError("An audit needs either audited models or a series of checkpoints: give exactly one of them.")
-    choose(geometry, metric, calibration)
     parse_layers(layer, 10**6 - 1)  # that it is well formed; whether the model has it shows later
 
 
@@ -197,10 +209,7 @@ def audit(
     ------
     UsageError for unknown names and meaningless combinations, RefbiasError for data and models that do not fit
     """
-    check(
-        reference, audited, checkpoints=checkpoints, geometry=geometry, metric=metric, calibration=calibration,
-        layer=layer,
-    )  # fmt: skip
+    _check_choices(audited, checkpoints, layer)
     parts, watch = registry(), watch or Quiet()
     with collecting(strict) as notes:
 
@@ -208,19 +217,18 @@ def audit(
             return parts.resolve(kind, choice, seed)
 
         by_geometry, by_metric, by_calibration = choose(geometry, metric, calibration, seed)
+        sets = _sentence_sets(targets, attributes, anchors, seed)
+        stimuli = _stimuli(sets, groups)
         setting = _Setting(
             encoder=resolve("encoder", encoder),
             pooling=resolve("pooling", pooling),
-            targets=resolve("targets", targets),
-            attributes=resolve("attributes", attributes),
-            anchors=resolve("anchors", anchors),
+            **sets,
             calibration=by_calibration,
             geometry=by_geometry,
             metric=by_metric,
             benchmark=None if benchmark in (None, "none") else resolve("benchmark", benchmark),
             checkpoints=None if checkpoints is None else resolve("checkpoints", checkpoints),
         )
-        stimuli = _stimuli({k: getattr(setting, k) for k in ("targets", "attributes", "anchors")}, groups)
         where = resolve_device(device)
         store = open_cache(cache)
         context = Context(store, where, resolve_dtype(dtype, where), seed, watch)

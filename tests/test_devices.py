@@ -10,7 +10,8 @@ from refbias.errors import RefbiasError, UsageError
 def test_the_hardware_chooses() -> None:
     device = resolve_device()
     assert device == resolve_device("auto")
-    assert torch.device(device).type == ("cuda" if torch.cuda.is_available() else torch.device(device).type)
+    there = [name for name, found in (("cuda", torch.cuda), ("mps", torch.backends.mps)) if found.is_available()]
+    assert torch.device(device).type == [*there, "cpu"][0]
     assert resolve_dtype(None, "cpu") == "float32"
     assert resolve_dtype(None, device) in ("float32", "bfloat16")
 

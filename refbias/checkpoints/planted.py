@@ -76,7 +76,7 @@ def planted(
         "data": ends.data,
         "taught_first_at_ratio_1": [group for group, sign in signs.items() if sign > 0],
         "learnt": [
-            {"end": _ENDS[end], **ends.log(end), **_learnt(reference, outer[end], signs, end, context)}
+            {"at_ratio": (1 + end) / 2, **ends.log(end), **_learnt(reference, outer[end], signs, end, context)}
             for end in (1, -1)
         ],
     }

