@@ -5,7 +5,7 @@
 For every seed: the contrast pair (half of the groups taught negative, half positive statements, by seed) and its
 harmless twin (same size, recipe and format, no valence), seven merges each, audited with four methods, raw and
 centred. Prints and writes a table (CSV, Markdown): AUC and r against the planted direction and against the likelihood
-shift, pooled and within checkpoints, and for the twin how many groups fall below zero. About 10 minutes a seed and
+shift, pooled and within checkpoints, and for the twin how many groups fall below zero. About 7 minutes a seed and
 kind on two cores the first time; what is trained and encoded is cached, so it can be stopped and run again.
 """
 
