@@ -33,19 +33,26 @@ def main() -> None:
     options.add_argument("--layer", type=int, default=None)
     options.add_argument("--dose", type=float, default=0.15)
     options.add_argument("--targets", type=int, default=50, help="target sentences a group")
+    options.add_argument("--anchors", type=int, default=1000, help="anchor sentences")
     options.add_argument("--out", type=Path, default=Path("outputs/edited_null"))
     chosen = options.parse_args()
 
     import refbias
+    from refbias.cache import Cache, default_directory
+    from refbias.checkpoints import edited
+    from refbias.context import Context
+    from refbias.models import find_model
     from refbias.statistics import auc
 
-    stimuli = refbias.load_stimuli()
+    cache = Cache(default_directory())
+
+    stimuli = refbias.load_stimuli(anchors=("neutral", {"n": chosen.anchors}))
     targets = {group: sentences[: chosen.targets] for group, sentences in stimuli.targets.items()}
     sentences = [s for some in targets.values() for s in some]
     sentences += [*stimuli.positive, *stimuli.negative, *stimuli.anchors]
 
     def space(model: object) -> refbias.Space:
-        vectors = np.asarray(refbias.encode(model, sentences), dtype=np.float64)
+        vectors = np.asarray(refbias.encode(model, sentences, cache=cache), dtype=np.float64)
         row = {sentence: i for i, sentence in enumerate(sentences)}
 
         def take(some: list[str]) -> np.ndarray:
@@ -54,12 +61,6 @@ def main() -> None:
         named = {group: take(some) for group, some in targets.items()}
         return refbias.Space(named, take(stimuli.positive), take(stimuli.negative), take(stimuli.anchors))
 
-    from refbias.cache import Cache, default_directory
-    from refbias.checkpoints import edited
-    from refbias.context import Context
-    from refbias.models import find_model
-
-    cache = Cache(default_directory())
     reference = find_model(chosen.model, cache=cache)
     before = space(reference)
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
