@@ -12,19 +12,6 @@ import argparse
 import time
 
 
-def gemm_rate(size: int = 2048, repeats: int = 5) -> float:
-    """FLOP/s of a float32 matrix product, the best of five."""
-    import torch
-
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        a @ b
-        seconds.append(time.perf_counter() - start)
-    return 2 * size**3 / min(seconds)
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--threads", type=int, default=2)
@@ -41,6 +28,7 @@ def main() -> None:
     from refbias.likelihood import predicate_log_probs
     from refbias.models import find_model
     from refbias.stimuli import GROUPS
+    from refbias.tasks.outlook import gemm_rate
 
     torch.set_num_threads(chosen.threads)
     reference = find_model(chosen.model, cache=Cache(default_directory()))
@@ -65,14 +53,14 @@ def main() -> None:
             run()  # type: ignore[operator]
             return time.perf_counter() - start
 
-        rate = gemm_rate()
+        rate = gemm_rate(size=2048) * 1e9
         predicate_log_probs(loaded, rows[:32])
         loop = len(sample) / seconds(plain)
         ours = len(rows) / min(seconds(lambda: predicate_log_probs(loaded, rows)) for _ in range(2))
         middle = reference.layers // 2
         predicate_log_probs(loaded, rows, middle)  # keeps the states that the next one begins with
         resumed = len(rows) / seconds(lambda: predicate_log_probs(loaded, rows, middle))
-        rate = max(rate, gemm_rate())
+        rate = max(rate, gemm_rate(size=2048) * 1e9)
         blocks = sum(p.numel() for block in Tail(loaded).blocks for p in block.parameters())
         head = loaded.causal.get_output_embeddings().weight.numel()
     work = 2 * blocks * sum(len(row.ids) for row in rows) + 2 * head * sum(row.scored for row in rows)

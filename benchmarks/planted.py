@@ -15,19 +15,6 @@ import time
 from pathlib import Path
 
 
-def gemm_rate(size: int = 2048, repeats: int = 5) -> float:
-    """FLOP/s of a float32 matrix product, the best of five."""
-    import torch
-
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        a @ b
-        seconds.append(time.perf_counter() - start)
-    return 2 * size**3 / min(seconds)
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--steps", type=int, default=24)
@@ -45,6 +32,7 @@ def main() -> None:
     from refbias.checkpoints.training import Recipe, train_adapter
     from refbias.models import find_model, set_weights
     from refbias.stimuli import GROUPS
+    from refbias.tasks.outlook import gemm_rate
 
     torch.set_num_threads(chosen.threads)
     cache = Cache(default_directory())
@@ -64,14 +52,14 @@ def main() -> None:
             sum(p.numel() for b in some for p in b.parameters()) for some in (blocks[:first], blocks[first:])
         )
         head = loaded.causal.get_output_embeddings().weight.numel()
-        rate = gemm_rate()
+        rate = gemm_rate(size=2048) * 1e9
         start = time.perf_counter()
         states = states_at(loaded, first, [row.ids for row in both], lambda n: None)
         below = time.perf_counter() - start
         told: list[float] = []
         train_adapter(loaded, rows, states, recipe, folder, lambda step, loss: told.append(time.perf_counter()))
         step = (told[-1] - told[3]) / (len(told) - 4)  # the first steps also warm the allocator
-        rate = max(rate, gemm_rate())
+        rate = max(rate, gemm_rate(size=2048) * 1e9)
         adapters = sum(t.numel() for pair in lora_change(folder, cache).read().values() for t in pair)
         tokens = sum(len(row.ids) for row in rows) / len(rows) * recipe.batch
         scored = sum(row.scored for row in rows) / len(rows) * recipe.batch
