@@ -62,6 +62,7 @@ class _TableEncoder:
 
 @dataclass
 class VectorsEncoder(_TableEncoder):
+    model: VectorsModel
     lowercase: bool = True
 
     @property
@@ -72,8 +73,9 @@ class VectorsEncoder(_TableEncoder):
         """Yield batches of sentences with equally many known words."""
         import torch
 
-        rows = [self._rows_of(sentence) for sentence in sentences]
-        table = self.model.table[1]
+        found = [_WORD.findall(sentence.lower() if self.lowercase else sentence) for sentence in sentences]
+        index, table = self.model.select(word for words in found for word in words)
+        rows = [self._rows_of(sentence, words, index) for sentence, words in zip(sentences, found, strict=True)]
         for indices in batches([len(row) for row in rows], 100_000):
             states = torch.from_numpy(table[np.array([rows[i] for i in indices])])
             mask = torch.full(states.shape[:2], TOKEN)
@@ -83,9 +85,7 @@ class VectorsEncoder(_TableEncoder):
             self.counts.tokens += sum(tokens)
             yield Batch(indices, pooled, tokens, [False] * len(indices))
 
-    def _rows_of(self, sentence: str) -> list[int]:
-        index = self.model.table[0]
-        words = _WORD.findall(sentence.lower() if self.lowercase else sentence)
+    def _rows_of(self, sentence: str, words: Sequence[str], index: Mapping[str, int]) -> list[int]:
         found = [index[word] for word in words if word in index]
         self.counts.missing_words += len(words) - len(found)
         if not found:

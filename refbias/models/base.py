@@ -109,9 +109,9 @@ class Model(ABC):
             yield loaded
 
     @contextmanager
-    def _open(self, device: str, dtype: str, state: str | None = None, apply: Apply | None = None) -> Iterator[Loaded]:
-        """The loaded model with the change ``apply``, called ``state``, or as it is."""
-        with _slot(self, *self.placement(device, dtype)).state(state, apply) as loaded:
+    def _open(self, device: str, dtype: str, change: State | None = None) -> Iterator[Loaded]:
+        """The loaded model, changed or as it is."""
+        with _slot(self, *self.placement(device, dtype)).state(change) as loaded:
             yield loaded
 
     @contextmanager
@@ -137,9 +137,12 @@ class DerivedModel(Model):
     base : the model whose weights are changed
     name, fingerprint : of the changed model
     apply : given the loaded module (``Loaded.whole``), changes it in place and returns a function that restores it
-        bit for bit; `set_weights` does both. It must change nothing where it raises.
+        bit for bit; `set_weights` does both. Where the base is live, it must change nothing if it raises.
     shared_below : hidden states 0..shared_below equal the base's exactly: the first changed block is number
         ``shared_below`` counted from 0. None where nothing is known.
+    family : models of one base with one ``family`` set the very same weights, whatever those are before, so that one
+        is set over another without undoing that first
+    changes : the change as [(coefficient, `refbias.checkpoints.merging.LowRank`)], where it is such a sum
     """
 
     kind = "derived"
@@ -153,6 +156,8 @@ class DerivedModel(Model):
         apply: Apply,
         shared_below: int | None = None,
         notes: tuple[str, ...] = (),
+        family: str | None = None,
+        changes: Sequence[tuple[float, Any]] | None = None,
     ) -> None:
         if isinstance(base, DerivedModel):
             raise TypeError(f"the base of {name} is itself a derived model: derive both from {base.base.name}")
@@ -162,7 +167,9 @@ class DerivedModel(Model):
         self.notes = (*base.notes, *notes)
         self.layers, self.dim, self.causal = base.layers, base.dim, base.causal
         self.shared_below = shared_below
+        self.changes = changes
         self._apply = apply
+        self._family = family
         if shared_below:
             base.captured.add(shared_below)
 
@@ -174,8 +181,17 @@ class DerivedModel(Model):
 
     @contextmanager
     def open(self, device: str = "cpu", dtype: str = "float32") -> Iterator[Loaded]:
-        with self.base._open(device, dtype, self.fingerprint, self._apply) as loaded:
+        with self.base._open(device, dtype, State(self.fingerprint, self._apply, self._family)) as loaded:
             yield loaded
+
+
+@dataclass(frozen=True)
+class State:
+    """What turns a loaded base into a changed model."""
+
+    name: str
+    apply: Apply
+    family: str | None
 
 
 def set_weights(module: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> Undo:
@@ -206,24 +222,19 @@ def set_weights(module: torch.nn.Module, weights: Mapping[str, torch.Tensor]) ->
 
 
 class _Slot:
-    """One loaded base and the changed state, if any, that is applied to it."""
+    """One loaded base and the change, if any, that is applied to it."""
 
     def __init__(self, loaded: Loaded, restore_at_once: bool) -> None:
         self.loaded = loaded
         self.users = 0
-        self._applied: str | None = None
+        self._applied: State | None = None
         self._undo: Undo = lambda: None
         self._restore_at_once = restore_at_once
 
     @contextmanager
-    def state(self, wanted: str | None, apply: Apply | None) -> Iterator[Loaded]:
+    def state(self, wanted: State | None) -> Iterator[Loaded]:
         with _lock:
-            if wanted != self._applied:
-                if self.users:
-                    raise RuntimeError("this model is open in another state: close that one first")
-                self._restore()
-                if apply is not None:
-                    self._undo, self._applied = apply(self.loaded.whole), wanted
+            self._turn_into(wanted)
             self.users += 1
         try:
             yield self.loaded
@@ -231,11 +242,23 @@ class _Slot:
             with _lock:
                 self.users -= 1
                 if self._restore_at_once and not self.users:
-                    self._restore()
+                    self._turn_into(None)
 
-    def _restore(self) -> None:
-        self._undo()
-        self._undo, self._applied = lambda: None, None
+    def _turn_into(self, wanted: State | None) -> None:
+        before = self._applied
+        if (wanted and wanted.name) == (before and before.name):
+            return
+        if self.users:
+            raise RuntimeError("this model is open in another state: close that one first")
+        try:
+            if not (before and wanted and wanted.family and before.family == wanted.family):
+                self._undo()
+                self._undo, self._applied = lambda: None, None
+            if wanted is not None:
+                self._undo, self._applied = wanted.apply(self.loaded.whole), wanted
+        except BaseException:  # the weights may be neither these nor those: the next one to ask loads them afresh
+            _forget(self)
+            raise
 
 
 _lock = threading.RLock()
@@ -250,6 +273,11 @@ def _slot(model: Model, device: str, dtype: str) -> _Slot:
             _slots[key] = _Slot(model._load(device, dtype), restore_at_once=model.kind == "live")
         _slots[key] = _slots.pop(key)  # used last stands last
         return _slots[key]
+
+
+def _forget(slot: _Slot) -> None:
+    for key in [key for key, other in _slots.items() if other is slot]:
+        del _slots[key]
 
 
 def _drop_idle(keep: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from refbias.cache import Cache
 from refbias.errors import RefbiasError
 
 _ENDINGS = (".safetensors", ".json", ".txt", ".model", ".jinja")
-_NOT_THE_MODEL = ("generation_config.json", "trainer_state.json", "all_results.json", "train_results.json")
+RECIPE = "refbias.json"  # how refbias made a folder
+_NOT_THE_MODEL = ("generation_config.json", "trainer_state.json", "all_results.json", "train_results.json", RECIPE)
 _REMEMBERED_ABOVE = 2**20
 
 
@@ -66,16 +68,49 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def check_weights(folder: Path, stem: str = "model") -> None:
     """Raise `RefbiasError` unless ``folder`` holds whole safetensors files under the usual names."""
+    stored_tensors(folder, stem)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a tensor lies: its bytes begin at ``offset`` of ``file``; ``dtype`` is the format's name for it."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+
+def stored_tensors(folder: Path, stem: str = "model") -> dict[str, Stored]:
+    """Every tensor of the safetensors files of ``folder``, by name, in the order of the files and within them.
+
+    Only the files' headers are read. Raises `RefbiasError` for files that are missing or damaged, or that disagree
+    with the index.
+    """
     index = folder / f"{stem}.safetensors.index.json"
-    if index.is_file():
-        shards = sorted(set(read_json(index).get("weight_map", {}).values()))
-    else:
-        shards = [f"{stem}.safetensors"]
+    listed = read_json(index).get("weight_map", {}) if index.is_file() else None
+    shards = sorted(set(listed.values())) if listed is not None else [f"{stem}.safetensors"]
     missing = [shard for shard in shards if not (folder / shard).is_file()]
     if missing:
         raise RefbiasError(_no_weights(folder, missing, stem))
+    found = {}
     for shard in shards:
-        _check_safetensors(folder / shard)
+        inside = _header(folder / shard)
+        if listed is not None:
+            _check_listed(index, shard, {name for name, file in listed.items() if file == shard}, set(inside))
+        found.update(inside)
+    return found
+
+
+def _check_listed(index: Path, shard: str, listed: set[str], inside: set[str]) -> None:
+    for names, problem in (
+        (inside - listed, "does not list {name!r}, which {shard} holds"),
+        (listed - inside, "lists {name!r} in {shard}, which lacks it"),
+    ):
+        if names:
+            told = problem.format(name=min(names), shard=shard)
+            raise RefbiasError(f"{index} {told}: index and weights do not belong together. Fetch the model again.")
 
 
 def _no_weights(folder: Path, missing: list[str], stem: str) -> str:
@@ -94,18 +129,24 @@ def _no_weights(folder: Path, missing: list[str], stem: str) -> str:
     )
 
 
-def _check_safetensors(path: Path) -> None:
-    """The header must be JSON, and the file as long as it says."""
+def _header(path: Path) -> dict[str, Stored]:
+    """The tensors of one file. Its header must be JSON, and the file as long as that says."""
+    size = path.stat().st_size
     with path.open("rb") as file:
-        start = int.from_bytes(file.read(8), "little")
-        size = path.stat().st_size
+        length = int.from_bytes(file.read(8), "little")
         try:
-            header = json.loads(file.read(start)) if start <= size else None
-            ends = [entry["data_offsets"][1] for name, entry in (header or {}).items() if name != "__metadata__"]
+            header = json.loads(file.read(length)) if length <= size else {}
+            found = {
+                name: Stored(path, entry["dtype"], tuple(map(int, entry["shape"])), 8 + length + begin, end - begin)
+                for name, entry in header.items()
+                if name != "__metadata__"
+                for begin, end in [map(int, entry["data_offsets"])]
+            }
         except (ValueError, KeyError, TypeError, AttributeError):
-            ends = []
-    if not ends or size != 8 + start + max(ends):
+            found = {}
+    if not found or size != max(tensor.offset + tensor.size for tensor in found.values()):
         raise RefbiasError(f"{path} is damaged or cut short ({size:,} bytes). Fetch it again.")
+    return dict(sorted(found.items(), key=lambda item: item[1].offset))
 
 
 def shape(config: dict[str, Any], folder: Path) -> tuple[int, int]:

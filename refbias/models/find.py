@@ -21,7 +21,8 @@ from refbias.models.hf import (
     SentenceTransformersModel,
     modules_of,
 )
-from refbias.models.vectors import ArraysModel, VectorsModel
+from refbias.models.vectors import ArraysModel, keyed_vectors, word_vectors
+from refbias.models.word_formats import ENDINGS
 from refbias.registry import registry
 from refbias.watch import Quiet, Watch
 
@@ -80,14 +81,16 @@ def find_model(spec: Any, *, cache: Cache, watch: Watch | None = None) -> Model:
     """The model that ``spec`` means; its weights are not loaded yet.
 
     ``spec`` is a registered name, a path (model folder, sentence-transformers folder, PEFT adapter folder, .gguf,
-    word vectors as .txt or .vec, .npz), a hub id (``owner/name`` or ``owner/name@revision``), a `Model`, or a pair
-    (transformers model, tokenizer). ``watch`` is told of what takes long: converting, fetching. Raises `RefbiasError`
-    where ``spec`` means nothing or cannot be read.
+    a file of word vectors, .npz), a hub id (``owner/name`` or ``owner/name@revision``), a `Model`, gensim's
+    KeyedVectors, or a pair (transformers model, tokenizer). ``watch`` is told of what takes long: converting,
+    fetching. Raises `RefbiasError` where ``spec`` means nothing or cannot be read.
     """
     if isinstance(spec, Model):
         return spec
     if isinstance(spec, (tuple, list)) and len(spec) == 2 and hasattr(spec[0], "config"):
         return LiveModel(*spec)
+    if hasattr(spec, "index_to_key") and hasattr(spec, "vectors"):
+        return keyed_vectors(spec)
     if not isinstance(spec, (str, Path)):
         raise RefbiasError(
             f"A model is a name, a path, a hub id or a pair (transformers model, tokenizer): got {spec!r}."
@@ -119,7 +122,7 @@ class _Search:
         if path.is_file():
             return self._file(path)
         is_path = place.startswith((".", "~", "/")) or path.is_absolute() or place.count("/") > 1 or "\\" in place
-        if is_path or path.suffix in (".gguf", ".npz", ".txt", ".vec") or not _HUB_ID.fullmatch(place):
+        if is_path or path.suffix in (".gguf", ".npz", *ENDINGS) or not _HUB_ID.fullmatch(place):
             raise RefbiasError(f"Model {self.name}: there is no such file or folder. {_what_a_model_is()}")
         return self._folder(self._snapshot(place))
 
@@ -130,8 +133,9 @@ class _Search:
             return SentenceTransformersModel(self.name, folder, self.cache, self.notes)
         if (folder / "config.json").is_file():
             return FolderModel(self.name, folder, self.cache, self.notes)
-        if any(folder.glob("*_emb.npy")):
-            return VectorsModel(self.name, folder, self.cache, self.notes)
+        words = self._words(folder) if any(folder.glob("*_emb.npy")) else None
+        if words is not None:
+            return words
         raise RefbiasError(
             f"Model {self.name}: the folder {folder} holds no config.json, adapter_config.json or modules.json. "
             f"{_what_a_model_is()}"
@@ -140,13 +144,22 @@ class _Search:
     def _file(self, path: Path) -> Model:
         if path.suffix == ".gguf":
             return FolderModel(self.name, converted(path, self.cache, self.watch), self.cache, self.notes)
-        if path.suffix in (".txt", ".vec"):
-            return VectorsModel(self.name, path, self.cache, self.notes)
+        words = self._words(path)
+        if words is not None:
+            return words
         if path.suffix == ".npz":
             return ArraysModel(self.name, path, self.cache, self.notes)
+        if path.suffix in ENDINGS:
+            raise RefbiasError(
+                f"{path}: expected lines of a word and its numbers (GloVe or word2vec text), or its binary form. "
+                f"A language model is given as its folder."
+            )
         raise RefbiasError(
             f"Model {self.name}: a file ending in {path.suffix!r} is not understood. {_what_a_model_is()}"
         )
+
+    def _words(self, place: Path) -> Model | None:
+        return word_vectors(self.name, place, self.cache, self.notes, self.watch)
 
     def _adapter(self, folder: Path) -> Model:
         wanted = read_json(folder / "adapter_config.json").get("base_model_name_or_path")
@@ -231,7 +244,8 @@ def _what_a_model_is() -> str:
     names = ", ".join(sorted(registry().parts("model")))
     return (
         f"Expected a registered name ({names}), a folder of a Hugging Face or sentence-transformers model or of a "
-        f"PEFT adapter, a .gguf file, word vectors (.txt, .vec), precomputed vectors (.npz), or a hub id."
+        f"PEFT adapter, a .gguf file, word vectors (GloVe, word2vec, fastText, "
+        f"gensim, npy with its words, HDF5, parquet), precomputed vectors (.npz), or a hub id."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +12,13 @@ from typing import Any
 
 from refbias.cache import Cache
 from refbias.errors import RefbiasError, described
-from refbias.models.base import Apply, Loaded, Model, combined
+from refbias.models.adapters import effects, saved_vocabulary
+from refbias.models.base import Loaded, Model, State, combined
+from refbias.models.blend import Blend, fit
 from refbias.models.files import check_weights, file_states, folder_digest, read_json, shape
+from refbias.models.layout import Layout, layout
+from refbias.models.source import Source
+from refbias.models.weights import Files
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -62,9 +68,13 @@ class FolderModel(Model):
         self._files = _Files(folder, cache)
         self.fingerprint = self._files.digest
 
+    def check_files(self) -> None:
+        """Raise `RefbiasError` where the files are no longer those of the fingerprint."""
+        self._files.check(self.name)
+
     def _load(self, device: str, dtype: str) -> Loaded:
         loaded = load_folder(self.name, self.folder, self.causal, device, dtype)
-        self._files.check(self.name)
+        self.check_files()
         return loaded
 
 
@@ -93,7 +103,11 @@ class SentenceTransformersModel(FolderModel):
 
 
 class AdapterModel(Model):
-    """A PEFT adapter folder: the base model with the adapter merged into its weights."""
+    """A PEFT adapter folder: the base model with the adapter merged into its weights.
+
+    The changes of LoRA, rsLoRA, DoRA and IA³ are formed in float64 from the files and rounded once; other methods are
+    merged by peft.
+    """
 
     kind = "adapter"
 
@@ -106,28 +120,58 @@ class AdapterModel(Model):
         self.notes = base.notes
         self.layers, self.dim, self.causal = base.layers, base.dim, base.causal
         self._files = _Files(folder, cache)
-        self.fingerprint = combined("adapter", base.fingerprint, self._files.digest)
+        self.fingerprint = combined("adapter 2", base.fingerprint, self._files.digest)
+
+    def check_files(self) -> None:
+        """Raise `RefbiasError` where the files are no longer those of the fingerprint."""
+        self._files.check(self.name)
+        self.base.check_files()
+
+    def source(self, files: Files, layout: Layout) -> Source | None:
+        """The weights of the base, in ``files``, with the adapter in them; None for a method that only peft merges."""
+        found = effects(self.folder, layout)
+        return None if found is None else Source(self.name, files, layout, found)
 
     def _load(self, device: str, dtype: str) -> Loaded:
+        loaded = self.base._load("cpu" if device == "mps" else device, dtype)
+        whole = loaded.whole
+        found = layout(whole)
+        source = self.source(Files(self.base.folder), found)
+        if source is None:
+            whole = self._merged_by_peft(whole, found)
+        else:
+            fit(whole, source)
+            Blend([(1.0, source)]).set_in(whole, source.effects)
+        self.check_files()
+        whole = whole.eval().to(device)
+        tokenizer = load_tokenizer(self.name, self.folder) if self.has_tokenizer else loaded.tokenizer
+        rows = whole.get_input_embeddings().weight.shape[0]
+        if self.has_tokenizer and len(tokenizer) > rows:
+            raise RefbiasError(
+                f"Adapter {self.name} has a tokenizer of {len(tokenizer):,} tokens, and its base {self.base.name} "
+                f"{rows:,} embeddings. Save the adapter again with save_embedding_layers=True."
+            )
+        return Loaded(headless(whole), tokenizer, whole, whole if self.causal else None)
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return any((self.folder / file).is_file() for file in TOKENIZER_FILES)
+
+    def _merged_by_peft(self, whole: Any, layout: Layout) -> Any:
         from peft import PeftModel
 
-        loaded = self.base._load("cpu" if device == "mps" else device, dtype)
+        rows = saved_vocabulary(self.folder, layout)
+        if rows is not None:
+            whole.resize_token_embeddings(rows, mean_resizing=False)
         try:
             with quiet(), warnings.catch_warnings():
                 warnings.filterwarnings("error", message=".*[Mm]issing adapter keys.*")
-                adapted = PeftModel.from_pretrained(
-                    loaded.whole, self.folder, is_trainable=False, local_files_only=True
-                )
-                whole = adapted.merge_and_unload(safe_merge=True)
+                adapted = PeftModel.from_pretrained(whole, self.folder, is_trainable=False, local_files_only=True)
+                return adapted.merge_and_unload(safe_merge=True)
         except Exception as error:
             raise RefbiasError(
                 f"Adapter {self.name} does not fit its base {self.base.name}: {described(error)}."
             ) from error
-        self._files.check(self.name)
-        whole = whole.eval().to(device)
-        own_tokenizer = any((self.folder / file).is_file() for file in TOKENIZER_FILES)
-        tokenizer = load_tokenizer(self.name, self.folder) if own_tokenizer else loaded.tokenizer
-        return Loaded(headless(whole), tokenizer, whole, whole if self.causal else None)
 
 
 def _check_adapter(name: str, config: dict[str, Any]) -> None:
@@ -158,17 +202,17 @@ class LiveModel(Model):
         text = headless(model).config
         self.layers, self.dim = int(text.num_hidden_layers), int(text.hidden_size)
         self.causal = _is_causal({"architectures": [type(model).__name__], "model_type": model.config.model_type})
-        self.fingerprint = combined("live", _weights_digest(model), _tokenizer_digest(tokenizer))
+        self.fingerprint = combined("live", _weights_digest(model), tokenizer_digest(tokenizer))
 
     def placement(self, device: str, dtype: str) -> tuple[str, str]:
         return str(self._model.device), str(self._model.dtype).removeprefix("torch.")
 
     @contextmanager
-    def _open(self, device: str, dtype: str, state: str | None = None, apply: Apply | None = None) -> Iterator[Loaded]:
+    def _open(self, device: str, dtype: str, change: State | None = None) -> Iterator[Loaded]:
         training = [module for module in self._model.modules() if module.training]
         self._model.eval()
         try:
-            with super()._open(device, dtype, state, apply) as loaded:
+            with super()._open(device, dtype, change) as loaded:
                 yield loaded
         finally:
             for module in training:
@@ -242,8 +286,6 @@ def _is_causal(config: dict[str, Any]) -> bool:
 
 def modules_of(folder: Path) -> dict[str, str]:
     """Type of each module -> its folder, in the order of modules.json."""
-    import json
-
     try:
         entries = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         return {entry["type"].rpartition(".")[2]: entry["path"] for entry in entries}
@@ -275,11 +317,21 @@ def _weights_digest(model: Any) -> str:
     return digest.hexdigest()
 
 
-def _tokenizer_digest(tokenizer: Any) -> str:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    table = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+def tokenizer_digest(tokenizer: Any) -> str:
+    """Digest of what a tokenizer makes of texts, and of its chat template."""
     settings = [getattr(tokenizer, name, None) for name in ("chat_template", "model_max_length", "truncation_side")]
+    table = json.dumps(tokenizer_table(tokenizer), sort_keys=True)
     return combined(table, str(tokenizer.special_tokens_map), *map(str, settings))
+
+
+def tokenizer_table(tokenizer: Any) -> dict[str, Any]:
+    """How a tokenizer makes token ids of text, part by part; of a slow one only the vocabulary."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return {"vocabulary": tokenizer.get_vocab()}
+    table: dict[str, Any] = json.loads(backend.to_str())
+    # left there by an earlier call, and set by each call anew
+    return {part: value for part, value in table.items() if part not in ("truncation", "padding", "version")}
 
 
 @contextmanager
