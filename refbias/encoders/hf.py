@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refbias.context import Context
 from refbias.encoders.base import Batch, Counts, Key
@@ -31,6 +32,8 @@ LayerSite = Literal["post_norm", "pre_norm"]
 T = TypeVar("T")
 R = TypeVar("R")
 Receive = Callable[[int, "torch.Tensor"], None]
+Groups = Sequence[Sequence[int]]  # positions of tokens in one sentence, a few groups of them
+_WORD_START = "\u2581\u0120 "  # how SentencePiece and byte-level BPE write the space before a word
 
 
 def hf(
@@ -125,6 +128,72 @@ class HFEncoder:
                     self.counts.truncated += sum(batch.truncated)
                     yield batch
 
+    def encode_groups(
+        self, sentences: Sequence[str], group: Callable[[int, Pieces], Groups], layers: Sequence[int]
+    ) -> Iterator[GroupBatch]:
+        """Mean states at ``layers`` of groups of tokens: ``group(i, pieces)`` says which, for sentence number i.
+
+        A group may be empty: its vector is 0. Batches are those of `encode`, as are the errors; and `RefbiasError` for
+        a tokenizer that does not say which characters its tokens stand for.
+        """
+        start = time.perf_counter()
+        with self.model.open(self.device, self.dtype) as loaded:
+            self.counts.load_seconds += time.perf_counter() - start
+            rows = self._tokenize(loaded, sentences, located=True)
+            groups = [group(i, row.pieces) for i, row in enumerate(rows)]
+            parts = list(batches([len(row.ids) for row in rows], self.batch_tokens))
+            with _Forward(loaded, self.model, layers, self.layer_site).hooked() as forward:
+
+                def work(indices: Sequence[int]) -> GroupBatch:
+                    some = [rows[i] for i in indices]
+                    means = self._group_means(forward, some, [groups[i] for i in indices])
+                    vectors = np.stack([means[layer] for layer in layers], axis=1)  # (b, layers, most groups, d)
+                    kept = [vectors[j, :, : len(groups[i])] for j, i in enumerate(indices)]
+                    return GroupBatch(indices, kept, [len(row.ids) for row in some])
+
+                for batch in side_by_side(work, parts, workers=8 if self.device == "cpu" else 1):
+                    for index, vectors in zip(batch.indices, batch.vectors, strict=True):
+                        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
+                        if len(bad):
+                            raise self._not_finite(layers[bad[0]], "mean of a word", sentences[index])
+                    self.counts.sentences += len(batch.indices)
+                    self.counts.tokens += sum(batch.tokens)
+                    self.counts.truncated += sum(rows[i].truncated for i in batch.indices)
+                    yield batch
+
+    def _group_means(
+        self, forward: _Forward, rows: Sequence[_Row], groups: Sequence[Groups]
+    ) -> dict[int, NDArray[np.float32]]:
+        """By layer, mean states (b, most groups in a sentence, d)."""
+        import torch
+
+        weights = torch.zeros(len(rows), max(map(len, groups)), len(rows[0].ids))
+        for i, row in enumerate(groups):
+            for j, positions in enumerate(row):
+                weights[i, j, list(positions)] = 1 / max(1, len(positions))
+        weights = weights.to(self.device)
+        means: dict[int, torch.Tensor] = {}
+
+        def receive(layer: int, states: torch.Tensor) -> None:
+            means[layer] = weights @ states.float()
+
+        self._run(forward, rows, receive)
+        return {layer: mean.cpu().numpy() for layer, mean in means.items()}
+
+    def _run(self, forward: _Forward, rows: Sequence[_Row], receive: Receive) -> None:
+        """One forward pass over ``rows``, all of one length."""
+        import torch
+
+        with torch.inference_mode():
+            ids = torch.tensor([row.ids for row in rows], device=self.device)
+            try:
+                forward(ids, [row.ids for row in rows], receive)
+            except torch.OutOfMemoryError:
+                raise RefbiasError(
+                    f"Model {self.model.name}: {ids.numel()} tokens at once do not fit into the memory of "
+                    f"{self.device}. Use a smaller encoder.batch_tokens (now {self.batch_tokens})."
+                ) from None
+
     def _encode_batch(
         self, forward: _Forward, indices: Sequence[int], rows: Sequence[_Row], poolings: Sequence[Pooling]
     ) -> Batch:
@@ -140,15 +209,8 @@ class HFEncoder:
             shares[layer] = norms[:, 0] / norms.sum(1)
 
         with torch.inference_mode():
-            ids = torch.tensor([row.ids for row in rows], device=self.device)
             mask = torch.tensor([row.marks for row in rows], device=self.device)
-            try:
-                forward(ids, [row.ids for row in rows], receive)
-            except torch.OutOfMemoryError:
-                raise RefbiasError(
-                    f"Model {self.model.name}: {ids.numel()} tokens at once do not fit into the memory of "
-                    f"{self.device}. Use a smaller encoder.batch_tokens (now {self.batch_tokens})."
-                ) from None
+            self._run(forward, rows, receive)
             # one transfer from the device for all layers and poolings
             moved = torch.stack([value.float() for value in vectors.values()]).cpu().numpy()
             moved_shares = torch.stack(list(shares.values())).cpu().numpy()
@@ -160,8 +222,14 @@ class HFEncoder:
                 dict(zip(shares, moved_shares, strict=True)),
             )
 
-    def _tokenize(self, loaded: Loaded, sentences: Sequence[str]) -> list[_Row]:
+    def _tokenize(self, loaded: Loaded, sentences: Sequence[str], located: bool = False) -> list[_Row]:
+        """Token rows of ``sentences``; ``located`` asks for the characters that each token stands for, too."""
         tokenizer = loaded.tokenizer
+        if located and not tokenizer.is_fast:
+            raise RefbiasError(
+                f"Model {self.model.name}: its tokenizer ({type(tokenizer).__name__}) does not say which characters a "
+                f"token stands for, so words cannot be found among its tokens. Use a model with tokenizer.json."
+            )
         empty = next((i for i, sentence in enumerate(sentences) if not sentence.strip()), None)
         if empty is not None:
             raise RefbiasError(f"Model {self.model.name}: sentence number {empty} is empty: {sentences[empty]!r}.")
@@ -175,18 +243,26 @@ class HFEncoder:
         else:
             texts = list(sentences)
         # A template writes the special tokens itself, so the tokenizer must not add them a second time.
-        options = {"add_special_tokens": self.special_tokens and not self.chat_template, "padding": False}
-        found = tokenizer(texts, truncation=False, **options)["input_ids"] if texts else []
+        options = {
+            "add_special_tokens": self.special_tokens and not self.chat_template,
+            "padding": False,
+            "return_offsets_mapping": located,
+        }
+        found = tokenizer(texts, truncation=False, **options) if texts else {"input_ids": []}
+        offsets = found["offset_mapping"] if texts and located else [[]] * len(texts)
         limit = self.max_length or _own_limit(loaded)
         special = _special_ids(tokenizer)
         rows = []
-        for sentence, text, ids in zip(sentences, texts, found, strict=True):
+        for sentence, text, ids, places in zip(sentences, texts, found["input_ids"], offsets, strict=True):
             cut = limit is not None and len(ids) > limit
             if cut:
-                ids = tokenizer(text, truncation=True, max_length=limit, **options)["input_ids"]
+                again = tokenizer(text, truncation=True, max_length=limit, **options)
+                ids, places = again["input_ids"], again.get("offset_mapping", [])
             if not ids:
                 raise RefbiasError(f"Model {self.model.name}: the tokenizer finds no token in {sentence!r}.")
-            rows.append(_Row(tuple(ids), tuple(SPECIAL if i in special else TOKEN for i in ids), cut))
+            marks = tuple(SPECIAL if i in special else TOKEN for i in ids)
+            pieces = _pieces(tokenizer, sentence, text, ids, marks, places, cut) if located else _NO_PIECES
+            rows.append(_Row(tuple(ids), marks, cut, pieces))
         return rows
 
     def _check_tokens_left(self, sentences: Sequence[str], rows: Sequence[_Row], pooling: Pooling) -> None:
@@ -201,10 +277,39 @@ class HFEncoder:
         for (layer, key), rows in batch.vectors.items():
             bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
             if len(bad):
-                raise RefbiasError(
-                    f"Model {self.model.name} gives NaN or infinity at layer {layer}, pooling {key}, for "
-                    f"{sentences[batch.indices[bad[0]]]!r}. Look at the weights, or use dtype=float32."
-                )
+                raise self._not_finite(layer, f"pooling {key}", sentences[batch.indices[bad[0]]])
+
+    def _not_finite(self, layer: int, what: str, sentence: str) -> RefbiasError:
+        return RefbiasError(
+            f"Model {self.model.name} gives NaN or infinity at layer {layer}, {what}, for {sentence!r}. "
+            f"Look at the weights, or use dtype=float32."
+        )
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Tokens of one sentence.
+
+    ``spans`` are the characters (start, end) that each token stands for, without white space around them; they are
+    empty for special tokens and for marks of a word's start that stand alone. ``unknown`` marks tokens that stand for
+    text the tokenizer does not know, ``truncated`` a sentence that was cut.
+    """
+
+    spans: Sequence[tuple[int, int]]
+    unknown: Sequence[bool]
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class GroupBatch:
+    """Mean states of groups of tokens: ``vectors[i]`` is (layers, groups of sentence number ``indices[i]``, d)."""
+
+    indices: Sequence[int]
+    vectors: Sequence[NDArray[np.float32]]
+    tokens: Sequence[int]
+
+
+_NO_PIECES = Pieces((), (), False)
 
 
 @dataclass(frozen=True)
@@ -212,6 +317,7 @@ class _Row:
     ids: tuple[int, ...]
     marks: tuple[int, ...]  # as the mask of refbias.pooling
     truncated: bool
+    pieces: Pieces = _NO_PIECES
 
     def left(self, skip: Skip) -> int:
         """Tokens that a pooling with this ``skip`` reads."""
@@ -223,6 +329,36 @@ def _special_ids(tokenizer: Any) -> set[int]:
     marks = {getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "cls", "sep", "pad", "mask")}
     unknown = {tokenizer.unk_token_id} - marks
     return set(tokenizer.all_special_ids) - unknown
+
+
+def _pieces(
+    tokenizer: Any,
+    sentence: str,
+    text: str,
+    ids: Sequence[int],
+    marks: Sequence[int],
+    offsets: Sequence[tuple[int, int]],
+    truncated: bool,
+) -> Pieces:
+    """What the tokens of ``text``, which holds ``sentence``, stand for in the sentence.
+
+    Offsets of byte-level BPE may take in the space before a word, and that of SentencePiece's mark of a word's start
+    may lie on the word's first letter: neither says anything about the word.
+    """
+    start = text.rfind(sentence)
+    if start < 0:
+        raise RefbiasError(f"The chat template changes {sentence!r}, so no word can be found. Leave it out.")
+    tokens = tokenizer.convert_ids_to_tokens(list(ids))
+    spans = []
+    for token, mark, (left, right) in zip(tokens, marks, offsets, strict=True):
+        left, right = max(left - start, 0), min(right - start, len(sentence))
+        if mark == SPECIAL or not token.strip(_WORD_START) or left >= right:
+            spans.append((0, 0))
+            continue
+        inside = sentence[left:right]
+        left += len(inside) - len(inside.lstrip())
+        spans.append((left, max(left, right - len(inside) + len(inside.rstrip()))))
+    return Pieces(spans, [i == tokenizer.unk_token_id for i in ids], truncated)
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

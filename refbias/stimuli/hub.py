@@ -52,7 +52,7 @@ def sample(name: str, count: int = POOL, connect: float = CONNECT_S, fetch: floa
         texts = _read(kept)
         if texts is not None:
             return texts
-        switched_off = [f"{variable}={os.environ[variable]}" for variable in OFFLINE if _is_set(variable)]
+        switched_off = [f"{variable}={os.environ[variable]}" for variable in OFFLINE if is_set(variable)]
         if switched_off:
             raise UnreachableError(f"{switched_off[0]} forbids to try the hub")
         if _failure is not None:
@@ -69,18 +69,18 @@ def _read(kept: Path) -> list[str] | None:
         return None
 
 
-def _is_set(variable: str) -> bool:
+def is_set(variable: str) -> bool:
     return os.environ.get(variable, "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
 def _try(name: str, count: int, connect: float, fetch: float, kept: Path, marker: Path | None) -> list[str]:
     global _failure
     try:
-        _ask(_command("greet", name, count), connect, "the hub did not answer")
+        ask(_command("greet", name, count), connect, "the hub did not answer")
         if marker:
             _write(marker, _FETCHING)
         print(f"fetching {name} from the hub, for {fetch:g} s at most", file=sys.stderr)
-        texts = list(json.loads(_ask(_command("fetch", name, count), fetch, "the hub answered but gave no sample")))
+        texts = list(json.loads(ask(_command("fetch", name, count), fetch, "the hub answered but gave no sample")))
     except UnreachableError as error:
         _failure = str(error)
         if marker:
@@ -148,7 +148,7 @@ def _command(step: str, name: str, count: int) -> list[str]:
     return [sys.executable, "-m", "refbias.stimuli.hub", step, name, str(count)]
 
 
-def _ask(command: list[str], limit: float, late: str) -> str:
+def ask(command: list[str], limit: float, late: str) -> str:
     """What a process of its own prints, which is ended after `limit` seconds."""
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
