@@ -194,7 +194,13 @@ def covariance(X: Any) -> Array:
 
 def shrink(cov: Array, shrinkage: float) -> Array:
     """(1 − s) Σ + s · mean eigenvalue · I for a covariance (d, d)."""
-    return (1 - shrinkage) * cov + shrinkage * np.trace(cov) / len(cov) * np.eye(len(cov))
+    return _on_diagonal((1 - shrinkage) * cov, shrinkage * float(np.trace(cov)) / len(cov))
+
+
+def _on_diagonal(M: Array, value: float) -> Array:
+    """M + value · I, in the memory of M."""
+    M[np.diag_indices(len(M))] += value
+    return M
 
 
 Whitening = Literal["zca", "pca", "zca_corr", "cholesky"]
@@ -212,34 +218,62 @@ def whitening_matrix(cov: Array, eps: float = 1e-3, kind: Whitening = "zca") -> 
     cov : Σ (d, d)
     eps : ridge added to the eigenvalues, in the units of Σ
     """
-    ridged = cov + eps * np.eye(len(cov))
+    return whiten(np.array(cov, np.float64), eps, kind)[0]
+
+
+def whiten(cov: Array, eps: float, kind: Whitening) -> tuple[Array, Array]:
+    """`whitening_matrix`, and the eigenvalues (d,), ascending, of what it inverts.
+
+    That is Σ + εI, for ``zca_corr`` its correlation. The memory of ``cov`` is used for the result: no more than two
+    matrices (d, d) are there at once.
+    """
+    ridged = _on_diagonal(cov, eps)
     if kind == "cholesky":
-        return np.linalg.cholesky(np.linalg.inv(ridged)).T
+        values, _ = _eigen(ridged.copy())
+        return np.linalg.cholesky(np.linalg.inv(ridged)).T, values
     if kind == "zca_corr":
-        scale = np.sqrt(np.diag(ridged))
-        correlation = ridged / np.outer(scale, scale)
-        return _inverse_root(correlation) / scale[None, :]
+        variances = np.diag(ridged).copy()
+        _check_invertible(float(variances.min()), float(variances.max()), 1)
+        scale = np.sqrt(variances)
+        ridged /= scale[:, None]
+        ridged /= scale[None, :]
+        W, values = _inverse_root(ridged)
+        W /= scale[None, :]
+        return W, values
     if kind == "pca":
         values, vectors = _eigen(ridged)
-        return (vectors / np.sqrt(values)).T
+        # largest component first, each with its largest entry above 0: else the signs would be arbitrary
+        vectors /= np.where(vectors.max(axis=0) >= -vectors.min(axis=0), 1.0, -1.0) * np.sqrt(values)
+        ridged[:] = vectors[:, ::-1].T
+        return ridged, values
     if kind == "zca":
         return _inverse_root(ridged)
     raise RefbiasError(f"Whitenings are zca, pca, zca_corr and cholesky: got {kind!r}.")
 
 
 def _eigen(M: Array) -> tuple[Array, Array]:
-    values, vectors = np.linalg.eigh(M)
-    if values[0] <= values[-1] * len(M) * np.finfo(float).eps:
-        raise RefbiasError(
-            f"The covariance cannot be inverted: smallest eigenvalue {values[0]:.3g}, largest {values[-1]:.3g}. "
-            "Use a ridge eps > 0, a shrinkage > 0, or more rows than dimensions."
-        )
+    """Eigenvalues, ascending, and eigenvectors of M, whose memory is lost."""
+    from scipy.linalg import eigh
+
+    # M is symmetric, so its transpose is M in the order in which LAPACK works without a copy
+    values, vectors = eigh(M if M.flags.f_contiguous else M.T, driver="evr", overwrite_a=True, check_finite=False)
+    _check_invertible(values[0], values[-1], len(M))
     return values, vectors
 
 
-def _inverse_root(M: Array) -> Array:
+def _check_invertible(smallest: float, largest: float, d: int) -> None:
+    if smallest <= largest * d * np.finfo(float).eps:
+        raise RefbiasError(
+            f"The covariance cannot be inverted: smallest eigenvalue {smallest:.3g}, largest {largest:.3g}. "
+            "Use a ridge eps > 0, a shrinkage > 0, or more rows than dimensions."
+        )
+
+
+def _inverse_root(M: Array) -> tuple[Array, Array]:
+    """M^(−1/2), in the memory of M, and the eigenvalues of M."""
     values, vectors = _eigen(M)
-    return (vectors / np.sqrt(values)) @ vectors.T
+    vectors *= values**-0.25
+    return np.matmul(vectors, vectors.T, out=M), values
 
 
 def top_directions(X: Any, k: int) -> Array:
@@ -250,3 +284,16 @@ def top_directions(X: Any, k: int) -> Array:
         raise RefbiasError(f"{len(X)} rows of width {X.shape[1]} have {limit} principal directions: {k} were asked.")
     _, _, right = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
     return right[:k]
+
+
+def leading_directions(cov: Array, k: int) -> Array:
+    """The ``k`` leading eigenvectors (k, d) of a covariance (d, d)."""
+    from scipy.linalg import eigh
+
+    d = len(cov)
+    if not 0 <= k <= d:
+        raise RefbiasError(f"A space of {d} dimensions has {d} principal directions: {k} were asked.")
+    if k == 0:
+        return np.empty((0, d))
+    _, vectors = eigh(cov, subset_by_index=(d - k, d - 1))
+    return np.asarray(vectors[:, ::-1].T)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,12 +64,15 @@ class Space:
     positive, negative : arrays (p, d) and (q, d), the attribute sentences
     anchors : array (m, d), optional
         Needed by the geometries and calibrations that are fitted on them.
+    fit : function of a calibration that returns it fitted, optional
+        Fits on another sample of the same model than the anchors, see `refbias.sample`.
     """
 
     targets: Mapping[str, Array]
     positive: Array
     negative: Array
     anchors: Array | None = None
+    fit: Callable[[Any], Any] | None = None
     dim: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +101,7 @@ class Space:
         return list(self.targets)
 
     def map(self, transform: Any) -> Space:
-        """The space with ``transform`` (array (n, d) -> array (n, k)) applied to every part of it."""
+        """The space with ``transform`` (array (n, d) -> array (n, k)) applied to every part of it, without ``fit``."""
         return Space(
             targets={group: transform(rows) for group, rows in self.targets.items()},
             positive=transform(self.positive),

@@ -256,6 +256,23 @@ def test_top_directions_are_those_of_scikit_learn():
         linalg.top_directions(normal(0, 6, 9), 6)
 
 
+def test_leading_directions_of_a_covariance_are_the_top_directions_of_its_rows():
+    X = normal(0, 50, 6) @ np.diag([5.0, 3, 2, 1, 1, 1])
+    ours = linalg.leading_directions(linalg.covariance(X), 3)
+    np.testing.assert_allclose(np.abs((ours * linalg.top_directions(X, 3)).sum(1)), 1)
+    assert linalg.leading_directions(np.eye(4), 0).shape == (0, 4)
+    with pytest.raises(RefbiasError, match="4 principal directions: 5 were asked"):
+        linalg.leading_directions(np.eye(4), 5)
+
+
+def test_pca_whitening_begins_with_the_largest_component_and_has_fixed_signs():
+    cov = linalg.covariance(normal(0, 90, 6) @ np.diag([5.0, 3, 2, 1, 0.5, 0.2]))
+    W, values = linalg.whiten(cov.copy(), 0.1, "pca")
+    np.testing.assert_allclose(np.linalg.norm(W, axis=1) ** -2, values[::-1])
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(cov) + 0.1)
+    assert (W[np.arange(6), np.abs(W).argmax(1)] > 0).all()
+
+
 @pytest.mark.parametrize("bad", [[[1.0, np.nan]], [[1.0, np.inf]]])
 def test_values_that_are_not_finite_are_refused(bad):
     with pytest.raises(RefbiasError, match="NaN or infinity, first in row 0"):
