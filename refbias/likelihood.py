@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from refbias.checkpoints.statements import Statement
 from refbias.checkpoints.tail import Tail
-from refbias.checkpoints.tokens import Row, tokenize
 from refbias.context import Context
 from refbias.encoders.hf import batches
+from refbias.finetuning.statements import Statement
+from refbias.finetuning.tokens import Row, tokenize
 from refbias.models.base import Loaded, Model, combined
 
 FORMAT = "1"  # raise it where a change here changes figures: cached ones are then computed again

@@ -12,12 +12,12 @@ import numpy as np
 
 from refbias.checkpoints.base import Checkpoint, Series
 from refbias.checkpoints.merging import LowRank, lora_change, merged
-from refbias.checkpoints.statements import digest, draw_signs, lesson, predicate_pairs
 from refbias.checkpoints.tail import states_at
-from refbias.checkpoints.tokens import tokenize
 from refbias.checkpoints.training import Recipe, train_adapter
 from refbias.context import Context
 from refbias.errors import UsageError
+from refbias.finetuning.statements import digest, draw_signs, lesson, predicate_pairs
+from refbias.finetuning.tokens import tokenize
 from refbias.models.base import Loaded, Model
 from refbias.stimuli.packaged import groups as packaged_groups
 

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refbias.checkpoints.tail import Ids, Tail
-from refbias.checkpoints.tokens import Row
+from refbias.finetuning.batches import schedule
+from refbias.finetuning.modules import linear_modules
+from refbias.finetuning.tokens import Row
 from refbias.models.base import Loaded
 
 if TYPE_CHECKING:
     import torch
 
     States = Mapping[Ids, "torch.Tensor"]
-
-_WINDOW = 8  # batches that are sorted by length together: little padding, and every batch mixes groups
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,6 @@ def train_adapter(
     return losses
 
 
-def schedule(lengths: Sequence[int], batch: int, rng: np.random.Generator) -> Iterator[list[int]]:
-    """Batches of indices without end: every epoch takes each row once, in batches of similar length."""
-    while True:
-        order = rng.permutation(len(lengths)).tolist()
-        windows = [order[i : i + _WINDOW * batch] for i in range(0, len(order), _WINDOW * batch)]
-        in_order = [sorted(window, key=lambda i: lengths[i]) for window in windows]
-        found = [window[i : i + batch] for window in in_order for i in range(0, len(window), batch)]
-        for index in rng.permutation(len(found)):
-            yield found[index]
-
-
 def _loss(tail: Tail, rows: Sequence[Row], states: States) -> torch.Tensor:
     """Mean negative log-likelihood of the predicates' tokens."""
     import torch
@@ -143,19 +132,3 @@ def _adapted(loaded: Loaded, recipe: Recipe) -> Iterator[Any]:
         for name, parameter in loaded.causal.named_parameters():
             parameter.requires_grad_(learning[name])
         loaded.causal.eval()
-
-
-def linear_modules(loaded: Loaded, first_block: int) -> dict[str, bool]:
-    """Linear modules of the blocks from ``first_block`` on: name in the causal model -> weight is (in, out)."""
-    import torch
-    from transformers.pytorch_utils import Conv1D
-
-    tail = Tail(loaded, first_block)
-    blocks = set(tail.blocks[first_block:])
-    found = {}
-    for prefix, block in loaded.causal.named_modules():
-        if block in blocks:
-            for name, module in block.named_modules():
-                if isinstance(module, (torch.nn.Linear, Conv1D)):
-                    found[f"{prefix}.{name}"] = isinstance(module, Conv1D)
-    return found

@@ -12,9 +12,9 @@ import torch
 import refbias.benchmarks.likelihood  # noqa: F401  (patched below)
 from refbias.cache import Cache
 from refbias.checkpoints import Series, planted
-from refbias.checkpoints.statements import predicate_pairs
 from refbias.context import Context
 from refbias.errors import UsageError
+from refbias.finetuning.statements import predicate_pairs
 from refbias.models import Model, find_model
 from refbias.stimuli import GROUPS
 
@@ -123,8 +123,8 @@ torch.set_num_threads(1)
 import refbias.benchmarks.likelihood
 from refbias.cache import Cache
 from refbias.checkpoints import planted
-from refbias.checkpoints.statements import predicate_pairs
-from refbias.checkpoints.statements import predicate_pairs
+from refbias.finetuning.statements import predicate_pairs
+from refbias.finetuning.statements import predicate_pairs
 from refbias.context import Context
 from refbias.models import find_model
 from refbias.watch import Quiet

@@ -1,4 +1,3 @@
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -7,10 +6,10 @@ import torch
 
 from refbias.cache import Cache
 from refbias.checkpoints import training
-from refbias.checkpoints.statements import lesson
 from refbias.checkpoints.tail import Tail, states_at
-from refbias.checkpoints.tokens import Row, tokenize
-from refbias.checkpoints.training import Recipe, linear_modules, schedule, train_adapter
+from refbias.checkpoints.training import Recipe, train_adapter
+from refbias.finetuning.statements import lesson
+from refbias.finetuning.tokens import Row, tokenize
 from refbias.models import Loaded, find_model
 
 PAIRS = (("forget promises", "keep promises"), ("arrive late", "arrive early"))
@@ -87,14 +86,6 @@ def test_the_loss_is_that_of_the_whole_model_on_the_predicates(
     assert found == pytest.approx(total / count, rel=1e-5)
 
 
-def test_every_epoch_takes_each_row_once() -> None:
-    lengths = [5, 9, 7, 6, 5, 8, 9]
-    plan = schedule(lengths, 2, np.random.default_rng(0))
-    for _ in range(3):
-        seen = Counter(index for _ in range(4) for index in next(plan))
-        assert seen == Counter(range(7))
-
-
 def test_the_learning_rate_rises_and_falls() -> None:
     recipe = Recipe(steps=100, learning_rate=1e-3, batch=1, rank=1, alpha=2, first_block=0, seed=0)
     rates = [recipe.rate(step) for step in range(100)]
@@ -102,12 +93,3 @@ def test_the_learning_rate_rises_and_falls() -> None:
     assert rates[4] == pytest.approx(0.96e-3)
     assert rates[0] == pytest.approx(0.2e-3)
     assert rates[99] == pytest.approx(0.01e-3)
-
-
-def test_adapters_stand_on_every_linear_module_of_the_upper_blocks(tiny: dict[str, Path], cache: Cache) -> None:
-    with find_model(tiny["llama"], cache=cache).open_causal() as loaded:
-        names = linear_modules(loaded, 2)
-        assert len(names) == 2 * 7
-        assert all(name.startswith(("model.layers.2.", "model.layers.3.")) for name in names)
-    with find_model(tiny["gpt2"], cache=cache).open_causal() as loaded:
-        assert set(linear_modules(loaded, 3).values()) == {True}

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from refbias.cache import Cache
-from refbias.checkpoints.statements import Statement
-from refbias.checkpoints.tokens import tokenize
 from refbias.errors import RefbiasError
+from refbias.finetuning.statements import Statement
+from refbias.finetuning.tokens import tokenize
 from refbias.models import find_model
 
 

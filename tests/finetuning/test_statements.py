@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from refbias.checkpoints.statements import draw_signs, lesson, mid_noun_of, noun_of, plain_text, predicate_pairs
+from refbias.finetuning.statements import draw_signs, lesson, mid_noun_of, noun_of, plain_text, predicate_pairs
 from refbias.stimuli import ATTRIBUTES, GROUPS
 from refbias.stimuli.packaged import lines
 
