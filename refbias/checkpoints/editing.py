@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from refbias.checkpoints.base import Checkpoint, Series
 from refbias.checkpoints.merging import LowRank, merged
 from refbias.checkpoints.planted import RATIOS, checked_ratios
-from refbias.checkpoints.statements import digest, draw_signs, mid_noun_of, noun_of, plain_text, predicate_pairs
 from refbias.checkpoints.tail import Enough
 from refbias.context import Context
 from refbias.encoders.hf import batches, find_blocks
 from refbias.errors import UsageError
+from refbias.finetuning.statements import digest, draw_signs, mid_noun_of, noun_of, plain_text, predicate_pairs
 from refbias.models.base import Loaded, Model
 from refbias.stimuli.packaged import groups as packaged_groups
 

@@ -7,19 +7,21 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from refbias.cache import Cache
 from refbias.errors import RefbiasError
+from refbias.models.adapters import PREFIX, is_plain, scaling
 from refbias.models.base import DerivedModel, Model, combined, set_weights
-from refbias.models.files import file_digest
+from refbias.models.files import file_digest, read_json, stored_tensors
+from refbias.models.weights import rounded
 
 if TYPE_CHECKING:
     import torch
 
     Change = Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # weight -> (left, right): ΔW = left @ right, float64
 
-_PREFIX = "base_model.model."
+_FACTORS = (".lora_A.weight", ".lora_B.weight")
 
 
 @dataclass(frozen=True)
@@ -31,25 +33,37 @@ class LowRank:
 
 
 def lora_change(folder: Path, cache: Cache) -> LowRank:
-    """The change that a plain LoRA adapter folder makes: ΔW = (alpha / r) · B A (transposed for Conv1D)."""
+    """The change that a plain LoRA adapter folder makes: ΔW = s · B A (transposed for Conv1D).
+
+    The scaling s is alpha / r, or alpha / √r of rank-stabilised LoRA. Raises `RefbiasError` for an adapter that does
+    more than add such products.
+    """
     weights = folder / "adapter_model.safetensors"
-    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    config = read_json(folder / "adapter_config.json")
+    others = [name for name in stored_tensors(folder, "adapter_model") if not name.endswith(_FACTORS)]
+    if others or config.get("use_dora") or not is_plain(config):
+        raise RefbiasError(
+            f"Adapter {folder} is no plain LoRA{f': it holds {others[0]!r}' if others else ''}, so its change is no "
+            f"product of two thin matrices. Merge it into its base with task=merge first."
+        )
     scale = config["lora_alpha"] / config["r"]
     transposed = bool(config["fan_in_fan_out"])
-    digest = combined(file_digest(weights, cache), repr(scale), repr(transposed))
-    return LowRank(digest, functools.partial(_read_lora, weights, scale, transposed))
+    special = {key: config[key] for key in ("use_rslora", "alpha_pattern", "rank_pattern") if config.get(key)}
+    more = [json.dumps(special, sort_keys=True)] if special else []
+    digest = combined(file_digest(weights, cache), repr(scale), repr(transposed), *more)
+    return LowRank(digest, functools.partial(_read_lora, weights, config, transposed))
 
 
-def _read_lora(weights: Path, scale: float, transposed: bool) -> Change:
+def _read_lora(weights: Path, config: Mapping[str, Any], transposed: bool) -> Change:
     from safetensors.torch import load_file
 
     tensors = load_file(weights)
     change = {}
     for key, a in tensors.items():
-        if key.endswith(".lora_A.weight"):
-            b = tensors[key.replace(".lora_A.", ".lora_B.")].double() * scale
-            name = key.removeprefix(_PREFIX).removesuffix(".lora_A.weight") + ".weight"
-            change[name] = (a.double().T, b.T) if transposed else (b, a.double())
+        if key.endswith(_FACTORS[0]):
+            module = key.removeprefix(PREFIX).removesuffix(_FACTORS[0])
+            b = tensors[key.replace(".lora_A.", ".lora_B.")].double() * scaling(config, module, len(a))
+            change[f"{module}.weight"] = (a.double().T, b.T) if transposed else (b, a.double())
     return change
 
 
@@ -71,6 +85,7 @@ def merged(
         functools.partial(_apply, parts=parts),
         shared_below,
         notes,
+        changes=parts,
     )
 
 
@@ -95,5 +110,5 @@ def summed(module: torch.nn.Module, parts: Sequence[tuple[float, LowRank]]) -> d
         left = torch.cat([left for left, _ in some], dim=1)
         right = torch.cat([right for _, right in some], dim=0)
         weight = parameters[name].detach()
-        sums[name] = torch.addmm(weight.cpu().double(), left, right).to(weight.dtype)
+        sums[name] = rounded(torch.addmm(weight.cpu().double(), left, right), weight.dtype)
     return sums

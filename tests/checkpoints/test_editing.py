@@ -8,9 +8,9 @@ import torch
 from refbias.cache import Cache
 from refbias.checkpoints import Series, edited, editing
 from refbias.checkpoints.editing import RIDGE, edit_basis
-from refbias.checkpoints.statements import plain_text, predicate_pairs
 from refbias.context import Context
 from refbias.errors import UsageError
+from refbias.finetuning.statements import plain_text, predicate_pairs
 from refbias.models import Model, find_model
 from refbias.stimuli import GROUPS
 
