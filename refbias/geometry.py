@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 
 from refbias import linalg
-from refbias.errors import RefbiasError
-from refbias.types import Space
+from refbias.errors import RefbiasError, UsageError
+from refbias.types import Array, Space
 
 
 def relative(space: Space) -> Space:
@@ -72,10 +72,43 @@ def cka(space: Space) -> Space:
     return space
 
 
+def adapter(reference: Space, audited: Space, directions: Array | None = None, *, k: int = 16) -> tuple[Space, Space]:
+    """Both models in the k strongest directions that the adapter writes, against the reference's attributes.
+
+    Exploratory. ``directions`` (n, d) are orthonormal, the strongest first, as `refbias.adapters.output_directions`
+    gives them; None is the whole space. The origin lies midway between the means of the reference's positive and
+    negative attributes in these directions, and the unit of length is the distance between the two. So with
+    ``metric=projection`` a target scores +½ at the positive mean and −½ at the negative one, and the shift of a group
+    is the mean difference of its states, audited − reference, along the line from one to the other.
+    """
+    if k < 1:
+        raise UsageError(f"geometry.k={k}: expected a number of directions, 1 or more.")
+    basis = np.eye(reference.dim) if directions is None else directions[:k].T
+    positive, negative = reference.positive @ basis, reference.negative @ basis
+    ends = positive.mean(axis=0), negative.mean(axis=0)
+    unit = float(np.linalg.norm(ends[0] - ends[1]))
+    if not unit:
+        raise RefbiasError(
+            "geometry=adapter: positive and negative attributes have one mean in the adapter's directions. "
+            "Use a larger geometry.k, or other attributes."
+        )
+    origin = (ends[0] + ends[1]) / 2
+
+    def placed(space: Space) -> Space:
+        targets = {group: (rows @ basis - origin) / unit for group, rows in space.targets.items()}
+        return Space(targets, (positive - origin) / unit, (negative - origin) / unit)
+
+    return placed(reference), placed(audited)
+
+
 # name -> (part, traits)
 GEOMETRIES = {
     "relative": (relative, {"metric": "delta_b", "needs_anchors": True}),
     "absolute": (absolute, {"metric": "seat", "same_width": True}),
     "procrustes": (procrustes, {"metric": "seat", "same_width": True, "needs_anchors": True}),
     "cka": (cka, {"metric": "cka_drift", "pairs_only": True}),
+    "adapter": (
+        adapter,
+        {"metric": "projection", "same_width": True, "needs_adapter": True, "calibrations": ("none", "center")},
+    ),
 }
