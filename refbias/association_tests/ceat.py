@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from refbias.association_tests.intervals import LEAST_WORDS, Indices, bootstrap_limits, draw
+from refbias.association_tests.intervals import LEAST_WORDS, Indices, Statistic, bootstrap_limits, draw
 from refbias.association_tests.seat import sentence_sets, unit
 from refbias.association_tests.weat import SPREAD
 from refbias.errors import RefbiasError, UsageError
@@ -156,13 +156,52 @@ def _effects(x: Array, y: Array, variance: str, ddof: int) -> tuple[Array, Array
     return d, spread**2 if variance == "scores" else (n + m) / (n * m) + d**2 / (2 * (n + m))
 
 
+def ceat_change(
+    before: Sequence[Sequence[Any]],
+    after: Sequence[Sequence[Any]],
+    *,
+    samples: int = 1000,
+    variance: Variance = "scores",
+    ddof: int = 1,
+    draws: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[float | None, float | None, str | None]:
+    """Interval of CES after − CES before, and why there is none; parameters as in `ceat`.
+
+    ``before`` and ``after`` are X, Y, A and B with the same contexts of the same words in one order. Both are computed
+    from the same samples of contexts and the same draws of words, so what they have in common cancels.
+    """
+    scores = []
+    for X, Y, A, B in (before, after):
+        sets, reason = sentence_sets(X, Y, A, B)
+        if reason:
+            return None, None, reason
+        scores.append(_sampled_scores(sets, samples, np.random.default_rng(seed)))
+    n, m = len(before[0]), len(before[1])
+    first, second = (_resampled(found, n, variance, ddof) for found in scores)
+    return _limits(lambda i, j: second(i, j) - first(i, j), n, m, draws, level, seed)
+
+
 def _interval(
     scores: Array, n: int, m: int, variance: str, ddof: int, draws: int, level: float, seed: int
+) -> tuple[float | None, float | None, str | None]:
+    return _limits(_resampled(scores, n, variance, ddof), n, m, draws, level, seed)
+
+
+def _limits(
+    statistic: Statistic, n: int, m: int, draws: int, level: float, seed: int
 ) -> tuple[float | None, float | None, str | None]:
     if not draws:
         return None, None, "no draws were asked for"
     if min(n, m) < LEAST_WORDS:
         return None, None, f"too few words for an interval: {n} and {m}, at least {LEAST_WORDS} needed"
+    low, high = bootstrap_limits(statistic, n, m, draw(n, m, draws, seed), "bca", level)
+    return low, high, None
+
+
+def _resampled(scores: Array, n: int, variance: str, ddof: int) -> Statistic:
+    """CES by rows of word indices."""
     thin = scores[:200]  # CES varies little with the number of samples; words are what is drawn here
 
     def statistic(i: Indices, j: Indices) -> Array:
@@ -173,5 +212,4 @@ def _interval(
             found[block] = _combined(*_effects(x, y, variance, ddof))[0]
         return found
 
-    low, high = bootstrap_limits(statistic, n, m, draw(n, m, draws, seed), "bca", level)
-    return low, high, None
+    return statistic

@@ -11,6 +11,7 @@ import numpy as np
 from refbias import linalg
 from refbias.association_tests.permutation import Alternative, Method, Ties
 from refbias.association_tests.weat import AssociationTest, effect_size, rows, score_test, unusable
+from refbias.errors import RefbiasError
 from refbias.types import Array
 
 
@@ -57,14 +58,28 @@ def seat(
     n_sentences = (sum(map(len, sets["X"])), sum(map(len, sets["Y"])))
     if reason:
         return SentenceTest(AssociationTest.without(reason), None, n_words, n_sentences, reason)
-    direction = _mean_direction(sets["A"]) - _mean_direction(sets["B"])
-    scores = {name: [unit(W) @ direction for W in sets[name]] for name in "XY"}
+    scores = _sentence_scores(sets)
     x, y = (np.array([s.mean() for s in scores[name]]) for name in "XY")
     test = score_test(
         x, y, ddof=ddof, alternative=alternative, ties=ties, permutations=permutations, seed=seed, method=method
     )
     over_sentences = effect_size(np.concatenate(scores["X"]), np.concatenate(scores["Y"]), ddof)
     return SentenceTest(test, over_sentences, n_words, n_sentences, test.reason)
+
+
+def word_scores(X: Sequence[Any], Y: Sequence[Any], A: Sequence[Any], B: Sequence[Any]) -> tuple[Array, Array]:
+    """The score of each target word of ``X`` (n,) and ``Y`` (m,), the mean over its sentences, as `seat` takes it."""
+    sets, reason = sentence_sets(X, Y, A, B)
+    if reason:
+        raise RefbiasError(f"No scores can be made: {reason}.")
+    scores = _sentence_scores(sets)
+    return np.array([s.mean() for s in scores["X"]]), np.array([s.mean() for s in scores["Y"]])
+
+
+def _sentence_scores(sets: dict[str, list[Array]]) -> dict[str, list[Array]]:
+    """s of every sentence of each target word."""
+    direction = _mean_direction(sets["A"]) - _mean_direction(sets["B"])
+    return {name: [unit(W) @ direction for W in sets[name]] for name in "XY"}
 
 
 def sentence_sets(X: Any, Y: Any, A: Any, B: Any) -> tuple[dict[str, list[Array]], str | None]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from refbias.reading import beyond_doubt, layers_of
+from refbias.reading import beyond_doubt, is_audit, layers_of, symbol
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -140,7 +140,8 @@ def checkpoint_line(entry: Mapping[str, Any]) -> str:
 
 def _heading(entry: Mapping[str, Any]) -> str:
     layer = "" if entry.get("layer") is None else f", layer {entry['layer']}"
-    return f"{entry['name']}: mean ΔB {number(entry['mean_delta_b'], sign=True)}{layer}"
+    shift = symbol(entry.get("metric", "delta_b"))
+    return f"{entry['name']}: mean {shift} {number(entry['mean_delta_b'], sign=True)}{layer}"
 
 
 def _doubtless(entry: Mapping[str, Any]) -> str:
@@ -162,11 +163,12 @@ def checkpoint_table(entry: Mapping[str, Any]) -> Table:
     )  # fmt: skip
     table.add_column("group")
     scores = any(row.get("b_ref") is not None for row in entry["groups"])
-    for heading in [*(("B ref", "B aud") if scores else ()), "ΔB", "95 % interval", ""]:
+    shift = symbol(entry.get("metric", "delta_b"))
+    for heading in [*(("B ref", "B aud") if scores else ()), shift, "95 % interval", ""]:
         table.add_column(heading, justify="right", no_wrap=True)
     second = next((row["second_opinion"] for row in entry["groups"] if row.get("second_opinion")), None)
     if second:
-        for heading in (f"ΔB {_named(second)}", "95 % interval", ""):
+        for heading in (f"{shift} {_named(second)}", "95 % interval", ""):
             table.add_column(heading, justify="right", no_wrap=True)
     for row in sorted(entry["groups"], key=lambda row: (row["delta_b"] is None, row["delta_b"])):
         cells = [row["group"]]
@@ -283,7 +285,8 @@ def layers_table(data: Mapping[str, Any]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title="mean ΔB by layer", box=SIMPLE_HEAD, title_justify="left")
+    metric = data["layers"][0]["checkpoints"][0].get("metric", "delta_b")
+    table = Table(title=f"mean {symbol(metric)} by layer", box=SIMPLE_HEAD, title_justify="left")
     table.add_column("layer", justify="right")
     for checkpoint in data["layers"][0]["checkpoints"]:
         table.add_column(checkpoint["name"], justify="right")
@@ -322,29 +325,33 @@ def sweep_table(jobs: Iterable[Mapping[str, Any]]) -> Table:
     from rich.table import Table
 
     table = Table(title="sweep", box=SIMPLE_HEAD, title_justify="left")
+    jobs = list(jobs)
     for heading in ("job", "what varies", "ended"):
         table.add_column(heading)
-    for heading in ("mean ΔB", "Pearson", "AUC", "MAE"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    measured = list(dict.fromkeys(key for job in jobs for key in job.get("figures", {})))
+    keys = measured or list(AUDITED)
+    for key in keys:
+        table.add_column(AUDITED.get(key, key), justify="right", no_wrap=True)
     for job in jobs:
         figures = job.get("figures", {})
-        table.add_row(
-            str(job["job"]),
-            " ".join(job["varied"]),
-            ENDINGS.get(job["status"], "failed"),
-            number(figures.get("mean_delta_b"), sign=True),
-            number(figures.get("pearson"), sign=True),
-            number(figures.get("auc")),
-            number(figures.get("mae")),
-        )
+        cells = [number(figures.get(key), sign=key in SIGNED) for key in keys]
+        table.add_row(str(job["job"]), " ".join(job["varied"]), ENDINGS.get(job["status"], "failed"), *cells)
     return table
 
 
+AUDITED = {"mean_delta_b": "mean shift", **FIGURES}
+SIGNED = ("mean_delta_b", "pearson")
+MOST_FIGURES = 8  # of a task other than an audit, in a line of a sweep's table
 ENDINGS = {0: "done", 1: "failed", 2: "wrong use", 3: "gate: no"}
 
 
 def main_figures(data: Mapping[str, Any]) -> dict[str, float | None]:
-    """What a line of the sweep's table shows of a result: the mean over checkpoints, and the benchmark's figures."""
+    """What a line of the sweep's table shows of a result.
+
+    Of an audit the mean over checkpoints and the benchmark's figures, of another task its first few figures.
+    """
+    if not is_audit(data):
+        return dict(list((data.get("figures") or {}).items())[:MOST_FIGURES])
     checkpoints = [c for _, series in layers_of(data) for c in series]
     benchmark = data.get("benchmark") or {}
     means = [c["mean_delta_b"] for c in checkpoints if c["mean_delta_b"] is not None]

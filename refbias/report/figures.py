@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refbias.reading import beyond_doubt, layers_of
+from refbias.reading import beyond_doubt, layers_of, symbol
 from refbias.result import write_whole
 
 if TYPE_CHECKING:
@@ -65,10 +65,8 @@ def _chosen(value: Any) -> str:
 
 
 def _symbol(data: Data) -> str:
-    metric = _chosen(data.get("settings", {}).get("metric"))
-    return {"delta_b": "ΔB", "seat": "SEAT shift", "cka_drift": "CKA drift", "None": "shift"}.get(
-        metric, f"{metric} shift"
-    )
+    metric = data.get("settings", {}).get("metric")
+    return symbol(None if metric is None else _chosen(metric))
 
 
 def _directed(checkpoints: Sequence[Data]) -> bool:
@@ -224,7 +222,7 @@ def _series(checkpoint: Data, groups: Sequence[str], calibration: str) -> list[_
 
 
 def _opinion_name(calibration: str) -> str:
-    return {"center": "centred on its own anchors", "none": "raw"}.get(calibration, f"calibration {calibration}")
+    return {"center": "centred", "none": "raw"}.get(calibration, f"calibration {calibration}")
 
 
 def delta_b_by_group(checkpoints: Data | Sequence[Data], data: Data, layer: Any = None) -> Figure:
@@ -604,8 +602,13 @@ def figures(data: Data, observations: Sequence[Data] = ()) -> dict[str, Figure]:
 
 def save_all(data: Data, observations: Sequence[Data], folder: str | Path) -> list[Path]:
     """Write every picture into ``folder`` as PNG and SVG, each file whole; equal results give equal bytes."""
+    return save_pictures(figures(data, observations), folder)
+
+
+def save_pictures(pictures: Mapping[str, Figure], folder: str | Path) -> list[Path]:
+    """Write figures, by file name without ending, as `save_all` does."""
     written = []
-    for name, figure in figures(data, observations).items():
+    for name, figure in pictures.items():
         for ending in ("png", "svg"):
             path = Path(folder) / f"{name}.{ending}"
             write_whole(path, render(figure, ending))

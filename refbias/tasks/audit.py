@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from refbias.result import Result
     from refbias.tasks.run import Run
 
-PARTS = ("encoder", "pooling", "targets", "attributes", "anchors", "calibration", "geometry", "metric", "benchmark")
+CHOSEN = (
+    "encoder", "pooling", "targets", "attributes", "anchors", "calibration", "corpus", "geometry", "metric",
+    "benchmark",
+)  # fmt: skip
+PARTS = (*CHOSEN, "checkpoints")
 VALUES = ("layer", "device", "dtype", "strict", "seed", "draws")
 
 
@@ -47,7 +51,7 @@ def reference(run: Run) -> str:
 def choices(run: Run) -> dict[str, Any]:
     """The settings as `refbias.pipeline.audit` takes them."""
     audited = run.names("audited")
-    chosen: dict[str, Any] = {kind: run.part(kind) for kind in PARTS}
+    chosen: dict[str, Any] = {kind: run.part(kind) for kind in CHOSEN}
     chosen |= {key: run.settings[key] for key in VALUES}
     return chosen | {
         "audited": audited,
@@ -74,5 +78,7 @@ def first_words(run: Run, cache: Cache) -> list[str]:
     benchmark = run.part("benchmark")
     _, of_anchors = run.part("anchors") or ("", {})
     sentences = 50 * len(run.names("groups") or range(24)) + 200 + (of_anchors.get("n") or 1000)
+    _, of_corpus = run.part("corpus") or ("", {})
+    sentences += 2 * (of_corpus.get("n") or 0)  # running text: about twice as long as the others
     work = planned(model.layers, model.dim, sentences, series, models, benchmark is not None and model.causal)
     return outlook(work, gemm_rate())

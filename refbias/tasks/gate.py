@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from refbias.reading import below_zero, benchmarks_of, layers_of, several_layers
+from refbias.errors import UsageError
+from refbias.reading import below_zero, benchmarks_of, is_audit, layers_of, several_layers
 
 
 def verdict(data: Mapping[str, Any], *, max_below_zero: int | None, min_auc: float | None) -> dict[str, Any]:
     """Hold a result against the limits: ``passed``, and each rule with its limit, value and reason."""
+    if not is_audit(data) and (max_below_zero is not None or min_auc is not None):
+        raise UsageError(f"gate.… holds an audit against limits: task={data['task']} is none. Leave the gate out.")
     rules = []
     if max_below_zero is not None:
         rules.append(_count_rule(data, max_below_zero))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,15 @@ class Run:
         """The choice for ``kind`` as the pipeline takes it: (name, options); None where nothing is chosen."""
         return part_of(self.settings, kind)
 
+    def flat(self, kinds: Iterable[str], values: Iterable[str] = ()) -> dict[str, Any]:
+        """Choices and values by the words of the command line (``words``, ``words.sentences`` …), for the result."""
+        flat: dict[str, Any] = {}
+        for kind in kinds:
+            name, options = self.part(kind) or (None, {})
+            flat[kind] = name
+            flat.update({f"{kind}.{option}": value for option, value in options.items()})
+        return flat | {key: self.settings[key] for key in values}
+
     def names(self, key: str) -> list[str] | None:
         """A setting that holds one name or several, as a list."""
         value = self.settings.get(key)
@@ -55,6 +64,15 @@ def part_of(settings: Mapping[str, Any], kind: str) -> tuple[str, dict[str, Any]
     if chosen is None or (chosen["name"] == "none" and "none" not in registry().parts(kind)):
         return None
     return chosen["name"], {key: value for key, value in chosen.items() if key != "name"}
+
+
+def settings_used(settings: Mapping[str, Any], traits: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without the parts that a task with these traits does not use; all where it does not say.
+
+    The trait ``parts`` of a task lists the kinds of parts that it uses.
+    """
+    used = {"task", "tracking", *traits.get("parts", GROUPS)}
+    return {key: value for key, value in settings.items() if key not in GROUPS or key in used}
 
 
 def tracker_of(settings: Mapping[str, Any]) -> Tracker:

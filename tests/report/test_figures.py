@@ -47,7 +47,7 @@ def test_each_group_stands_at_its_shift_with_its_interval(make_result):
     labels = group_labels(ax)
     for series, offset, estimate in (
         ("raw", -0.17, lambda row: row),
-        ("centred on its own anchors", 0.17, lambda row: row["second_opinion"]),
+        ("centred", 0.17, lambda row: row["second_opinion"]),
     ):
         drawn = {
             round(y - offset): x for ending in ("beyond doubt", "in doubt") for x, y in points(ax, f"{series} {ending}")
