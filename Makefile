@@ -21,7 +21,7 @@ audit: $(VENV)/.installed ## run the audit; ARGS are its overrides, as in ARGS="
 	$(PY) -m refbias $(ARGS)
 
 test: $(VENV)/.installed-dev ## run the tests with coverage; ARGS go to pytest
-	$(PY) -m pytest --cov --cov-report=term $(ARGS)
+	$(PY) -m pytest -n auto --dist loadfile --cov --cov-report=term $(ARGS)
 
 slow: $(VENV)/.installed-dev ## run the tests that are left out of `make test` because they take long
 	$(PY) -m pytest -m slow $(ARGS)

@@ -22,9 +22,9 @@ def main() -> None:
     import torch
 
     from refbias.cache import Cache, default_directory
-    from refbias.checkpoints.statements import Statement, noun_of, predicate_pairs
     from refbias.checkpoints.tail import Tail
-    from refbias.checkpoints.tokens import tokenize
+    from refbias.finetuning.statements import Statement, noun_of, predicate_pairs
+    from refbias.finetuning.tokens import tokenize
     from refbias.likelihood import predicate_log_probs
     from refbias.models import find_model
     from refbias.stimuli import GROUPS

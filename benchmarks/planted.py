@@ -26,10 +26,10 @@ def main() -> None:
 
     from refbias.cache import Cache, default_directory
     from refbias.checkpoints.merging import lora_change, summed
-    from refbias.checkpoints.statements import draw_signs, lesson, predicate_pairs
     from refbias.checkpoints.tail import Tail, states_at
-    from refbias.checkpoints.tokens import tokenize
     from refbias.checkpoints.training import Recipe, train_adapter
+    from refbias.finetuning.statements import draw_signs, lesson, predicate_pairs
+    from refbias.finetuning.tokens import tokenize
     from refbias.models import find_model, set_weights
     from refbias.stimuli import GROUPS
     from refbias.tasks.outlook import gemm_rate

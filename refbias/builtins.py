@@ -79,3 +79,28 @@ def refbias_benchmarks(register: Register) -> None:
 @hookimpl
 def refbias_trackers(register: Register) -> None:
     _add_all(register, "refbias.tracking", "TRACKERS")
+
+
+@hookimpl
+def refbias_suites(register: Register) -> None:
+    _add_all(register, "refbias.suites", "SUITES")
+
+
+@hookimpl
+def refbias_words(register: Register) -> None:
+    _add_all(register, "refbias.words", "WORDS")
+
+
+@hookimpl
+def refbias_corpora(register: Register) -> None:
+    _add_all(register, "refbias.corpora", "CORPORA")
+
+
+@hookimpl
+def refbias_data(register: Register) -> None:
+    _add_all(register, "refbias.finetuning", "DATA")
+
+
+@hookimpl
+def refbias_regimes(register: Register) -> None:
+    _add_all(register, "refbias.finetuning", "REGIMES")

@@ -240,14 +240,14 @@ def perform(run: Run, missing: Sequence[str], name: str, parent: str | None) -> 
     """Check, measure, save, judge, track, in this order; returns the result with the gate's verdict beside it."""
     from refbias.result import write_whole
     from refbias.tasks.gate import verdict
-    from refbias.tasks.run import check_settings, tracker_of
+    from refbias.tasks.run import check_settings, settings_used, tracker_of
 
     check_settings(run.settings, missing)
     task = registry().resolve("task", run.part("task"))
     if parent is None and "check" in task.traits:  # a job of a sweep is tracked all the same
         task.traits["check"](run)
     tracker = tracker_of(run.settings)
-    tracker.start(name[:200] or task.name, run.settings, parent)
+    tracker.start(name[:200] or task.name, settings_used(run.settings, task.traits), parent)
     try:
         result = task.object(run)
         result.save(run.folder)

@@ -10,7 +10,7 @@ from refbias.errors import RefbiasError, UsageError
 from refbias.metrics.association import Association
 from refbias.registry import Choice, arity, registry
 from refbias.statistics import CrossedBootstrap, Estimate, Scores, jackknife_estimates, left_out
-from refbias.types import Shifts, Space
+from refbias.types import Array, Shifts, Space
 
 
 def choose(
@@ -33,7 +33,14 @@ def choose(
     wanted = scorer.traits.get("geometries")
     if wanted and chosen.name not in wanted:
         raise UsageError(f"metric={scorer.name} has a meaning with geometry={' or '.join(wanted)}: got {chosen.name}.")
-    return chosen, scorer, parts.resolve("calibration", calibration, seed)
+    calibrator = parts.resolve("calibration", calibration, seed)
+    known = chosen.traits.get("calibrations")
+    if known and calibrator.name not in known:
+        raise UsageError(
+            f"geometry={chosen.name} keeps the model's own coordinates: use calibration={' or '.join(known)}, "
+            f"got {calibrator.name}."
+        )
+    return chosen, scorer, calibrator
 
 
 class Comparison:
@@ -61,7 +68,7 @@ class Comparison:
         space = calibrate(space, self.calibration.object)
         return self.geometry.object(space) if self._own else space
 
-    def _pair(self, audited: Space) -> tuple[Space, Space]:
+    def _pair(self, audited: Space, directions: Array | None = None) -> tuple[Space, Space]:
         self._given.check_paired(audited)
         if self.geometry.traits.get("same_width") and audited.dim != self._given.dim:
             raise RefbiasError(
@@ -69,6 +76,14 @@ class Comparison:
                 f"dimensions, the audited model {audited.dim}. Use geometry=relative or geometry=cka."
             )
         prepared = self._prepare(audited)
+        if self.geometry.traits.get("needs_adapter"):
+            if directions is None:
+                raise UsageError(
+                    f"geometry={self.geometry.name} needs the directions that the audited model's adapter writes. "
+                    f"Use it in an audit of an adapter, or give directions=…."
+                )
+            found: tuple[Space, Space] = self.geometry.object(self._reference, prepared, directions)
+            return found
         return (self._reference, prepared) if self._own else self.geometry.object(self._reference, prepared)
 
     def _of_reference(self, what: str, measure: Callable[[Space], Any], reference: Space) -> Any:
@@ -79,9 +94,9 @@ class Comparison:
             self._measured[what] = measure(reference)
         return self._measured[what]
 
-    def shifts(self, audited: Space) -> Shifts:
-        """Shift of each group, with both scores."""
-        return self._shifts(*self._pair(audited))
+    def shifts(self, audited: Space, directions: Array | None = None) -> Shifts:
+        """Shift of each group, with both scores; ``directions`` for geometries that need the audited adapter's."""
+        return self._shifts(*self._pair(audited, directions))
 
     def _shifts(self, reference: Space, audited: Space) -> Shifts:
         metric = self.metric.object
@@ -90,22 +105,27 @@ class Comparison:
         if isinstance(metric, Association):
             matrices = self._of_reference("matrices", metric.matrices, reference)
             ours = metric.scores(matrices, len(reference.positive))
-        else:
-            ours = self._of_reference("scores", metric, reference)
-        theirs = metric(audited)
+            theirs = metric(audited)
+            return Shifts({group: theirs[group] - ours[group] for group in ours}, ours, theirs)
+        ours, theirs = self._of_reference("scores", metric, reference), metric(audited)
         return Shifts({group: theirs[group] - ours[group] for group in self._given.groups}, ours, theirs)
 
     def estimates(
-        self, audited: Space, bootstrap: CrossedBootstrap
+        self, audited: Space, bootstrap: CrossedBootstrap, directions: Array | None = None
     ) -> tuple[Shifts, dict[str, Estimate], Estimate | None]:
-        """Shift of each group, its estimate, and the estimate of the mean over groups (None for other metrics)."""
-        reference, mapped = self._pair(audited)
+        """Shift of each group, its estimate, and that of the mean over groups.
+
+        No estimate of the mean for metrics of another form, nor where the mean is 0 by construction.
+        """
+        reference, mapped = self._pair(audited, directions)
         metric = self.metric.object
         if isinstance(metric, Association):
             ours, theirs = self._of_reference("matrices", metric.matrices, reference), metric.matrices(mapped)
             scores = [metric.scores(matrices, len(reference.positive)) for matrices in (ours, theirs)]
-            shifts = Shifts({g: scores[1][g] - scores[0][g] for g in self._given.groups}, *scores)
-            return shifts, *bootstrap.estimates({g: theirs[g] - ours[g] for g in shifts}, shifts)
+            contrasts = metric.contrasts(self._given.groups)
+            shifts = Shifts({g: scores[1][g] - scores[0][g] for g in contrasts}, *scores)
+            differences = {g: theirs[g] - ours[g] for g in self._given.groups}
+            return shifts, *bootstrap.estimates(differences, shifts, contrasts)
         shifts = self._shifts(reference, mapped)
         try:
             without = self._left_out(reference, mapped)
@@ -113,6 +133,35 @@ class Comparison:
             why = f"too few sentences for an interval: {error}"
             return shifts, {group: Estimate(shifts[group], None, None, None, why) for group in shifts}, None
         return shifts, jackknife_estimates(shifts, without, self.directed), None
+
+    def placebo(
+        self, audited: Space, bootstrap: CrossedBootstrap, directions: Array | None = None
+    ) -> tuple[Estimate, dict[str, Estimate]] | None:
+        """The control targets held against each other, where the shift is known to be none; None without controls.
+
+        The first estimate is the mean shift of every other control minus that of the rest, in the order given; then
+        the shift of each control minus the mean of the others, scored as a group is. What is below zero beyond doubt
+        there is what a noun alone can do.
+        """
+        metric = self.metric.object
+        controls = metric.controls if isinstance(metric, Association) else ()
+        if len(controls) < 2:
+            return None
+        reference, mapped = self._pair(audited, directions)
+        ours, theirs = self._of_reference("matrices", metric.matrices, reference), metric.matrices(mapped)
+        differences = {g: theirs[g] - ours[g] for g in controls}
+        p = len(reference.positive)
+        own = {g: float(d[:, :p].mean() - d[:, p:].mean()) for g, d in differences.items()}
+        halves = (controls[::2], controls[1::2])
+        others = -1.0 / (len(controls) - 1)
+        against = {c: dict.fromkeys(controls, others) | {c: 1.0} for c in controls}
+        split = {c: sign / len(half) for half, sign in zip(halves, (1.0, -1.0), strict=True) for c in half}
+
+        def judged(contrasts: dict[str, dict[str, float]]) -> dict[str, Estimate]:
+            values = {name: sum(w * own[g] for g, w in sums.items()) for name, sums in contrasts.items()}
+            return bootstrap.estimates(differences, values, contrasts)[0]
+
+        return judged({"halves": split})["halves"], judged(against)
 
     def _left_out(self, reference: Space, audited: Space) -> list[list[Scores]]:
         """Shifts without a block of sentences, for the jackknife."""
@@ -133,6 +182,7 @@ def compare_spaces(
     geometry: Any = "relative",
     metric: Any = None,
     calibration: Any = "none",
+    directions: Array | None = None,
 ) -> Shifts:
     """Shift of each group, audited − reference: ΔB by default.
 
@@ -140,6 +190,7 @@ def compare_spaces(
     ----------
     reference_space, audited_space : spaces of the same sentences; widths may differ where the geometry allows it
     geometry, metric, calibration : a name, (name, {options}), or an object; metric None follows the geometry
+    directions : for geometry="adapter": orthonormal rows (n, d), as `refbias.adapters.output_directions` gives them
 
     Returns
     -------
@@ -154,7 +205,7 @@ def compare_spaces(
     >>> compare_spaces(space, space)["Women"]
     0.0
     """
-    return Comparison(reference_space, geometry, metric, calibration).shifts(audited_space)
+    return Comparison(reference_space, geometry, metric, calibration).shifts(audited_space, directions)
 
 
 def second_calibration(calibration: Choice) -> str:

@@ -64,7 +64,8 @@ def refbias_geometries(register: Register) -> None:
     """Geometries: ``part(space)`` maps each space on its own, ``part(reference, audited)`` both together.
 
     Traits: ``metric``, the metric that goes with it by default; ``same_width``, where both models must have one
-    hidden width; ``pairs_only``, where only metrics of two spaces have a meaning; ``needs_anchors``.
+    hidden width; ``pairs_only``, where only metrics of two spaces have a meaning; ``needs_anchors``; ``needs_adapter``,
+    where it is given the output directions of the audited LoRA adapter; ``calibrations``, those that it goes with.
     """
 
 
@@ -76,6 +77,31 @@ def refbias_metrics(register: Register) -> None:
 @hookspec
 def refbias_benchmarks(register: Register) -> None:
     """External signals: ``factory()`` returns a `refbias.benchmarks.Benchmark`."""
+
+
+@hookspec
+def refbias_suites(register: Register) -> None:
+    """Suites of association tests: ``factory()`` returns a list of `refbias.suites.Test`."""
+
+
+@hookspec
+def refbias_words(register: Register) -> None:
+    """How words become vectors: ``part(lookup)``, a `refbias.words.Lookup`, returns `refbias.words.WordVectors`."""
+
+
+@hookspec
+def refbias_corpora(register: Register) -> None:
+    """Sentences of running text: ``factory()`` returns a `refbias.corpora.Corpus`."""
+
+
+@hookspec
+def refbias_data(register: Register) -> None:
+    """Fine-tuning data: ``factory()`` returns a `refbias.finetuning.Lessons`."""
+
+
+@hookspec
+def refbias_regimes(register: Register) -> None:
+    """Fine-tuning recipes: ``factory()`` returns a `refbias.finetuning.Regime`."""
 
 
 @hookspec

@@ -29,6 +29,11 @@ GROUPS: Mapping[str, str] = {
     "geometry": "makes two models comparable",
     "metric": "scores a space, or two; null follows the geometry",
     "benchmark": "external signal beside the shift",
+    "suite": "association tests of task=weat",
+    "words": "how words become vectors",
+    "corpus": "running text: words in context, and what a calibration is fitted on",
+    "data": "what task=finetune teaches",
+    "regime": "how task=finetune teaches",
     "tracking": "where the figures go",
 }
 

@@ -9,7 +9,7 @@ import contextlib
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,23 @@ from numpy.typing import NDArray
 from refbias.benchmarks.signal import Signal
 from refbias.cache import Cache, open_cache
 from refbias.checkpoints import Checkpoint, Series
+from refbias.checkpoints.directions import Directions
 from refbias.comparison import Comparison, choose, second_calibration
 from refbias.context import Context
+from refbias.corpora import Corpus
 from refbias.devices import resolve_device, resolve_dtype
 from refbias.encoders import Encoder
-from refbias.encoding import embed
+from refbias.encoding import Embedded, embed
 from refbias.errors import RefbiasError, UsageError, unknown
 from refbias.layers import parse_layers
 from refbias.metrics import Association
 from refbias.models import Model, find_model
 from refbias.pooling import pooling_from_choice
 from refbias.provenance import digest, provenance
+from refbias.reading import beyond_doubt
 from refbias.registry import Choice, registry
 from refbias.result import SCHEMA_VERSION, Result, plain
+from refbias.sample import Fit, fitting, sentence_samples
 from refbias.standins import collecting, stand_in
 from refbias.statistics import LEVEL, CrossedBootstrap, Estimate, holm
 from refbias.types import Array, Space, Stimuli
@@ -93,6 +97,20 @@ def _stimuli(chosen: Mapping[str, Choice], groups: Sequence[str] | None) -> Stim
     return stimuli
 
 
+def with_controls(stimuli: Stimuli, metric: Choice) -> tuple[Stimuli, list[str]]:
+    """The stimuli with the control targets that the metric needs, and the groups that it scores."""
+    if not isinstance(metric.object, Association):
+        return stimuli, stimuli.groups
+    missing = [name for name in metric.object.controls if name not in stimuli.targets]
+    if missing:
+        packaged = registry().get("targets", "control").build()
+        for name in missing:
+            if name not in packaged:
+                raise unknown("control target", name, [*packaged, *stimuli.targets])
+        stimuli = replace(stimuli, targets={**stimuli.targets, **{name: packaged[name] for name in missing}})
+    return stimuli, list(metric.object.contrasts(stimuli.groups))
+
+
 def _named_sets(stimuli: Stimuli) -> list[tuple[str, list[str]]]:
     named = [(f"targets of {group!r}", sentences) for group, sentences in stimuli.targets.items()]
     return [*named, ("positive attributes", stimuli.positive), ("negative attributes", stimuli.negative),
@@ -109,6 +127,7 @@ class _Setting:
     attributes: Choice
     anchors: Choice
     calibration: Choice
+    corpus: Choice | None
     geometry: Choice
     metric: Choice
     benchmark: Choice | None
@@ -134,6 +153,7 @@ def check(
     attributes: Any = "base",
     anchors: Any = "neutral",
     calibration: Any = "none",
+    corpus: Any = None,
     geometry: Any = "relative",
     metric: Any = None,
     groups: Sequence[str] | None = None,
@@ -143,9 +163,11 @@ def check(
 ) -> None:
     """Raise for choices of `audit` that have no meaning together or lack their sentences, before a model is loaded."""
     _check_choices(audited, checkpoints, layer)
-    choose(geometry, metric, calibration, seed)
+    by_metric = choose(geometry, metric, calibration, seed)[1]
     with collecting(strict):
-        _stimuli(_sentence_sets(targets, attributes, anchors, seed), groups)
+        with_controls(_stimuli(_sentence_sets(targets, attributes, anchors, seed), groups), by_metric)
+        if corpus is not None:
+            registry().resolve("corpus", corpus, seed)
 
 
 def _check_choices(audited: Any, checkpoints: Any, layer: Any) -> None:
@@ -166,6 +188,7 @@ def audit(
     attributes: Any = "base",
     anchors: Any = "neutral",
     calibration: Any = "none",
+    corpus: Any = None,
     geometry: Any = "relative",
     metric: Any = None,
     groups: Sequence[str] | None = None,
@@ -190,6 +213,8 @@ def audit(
     checkpoints : a registered series of audited models, by name or (name, {options})
     encoder, pooling, targets, attributes, anchors, calibration, geometry, metric, benchmark :
         a name, (name, {options}) or an object; metric None follows the geometry, benchmark None is none
+    corpus : running text whose sentences the calibrations are fitted on, by name, (name, {options}) or a
+        `refbias.corpora.Corpus`; None fits them on each model's own anchors
     layer : "last", an integer, a list of them, or "all"; k is Hugging Face's ``hidden_states[k]``
     groups : target groups to score; None is all
     device, dtype : None chooses by the hardware
@@ -224,6 +249,7 @@ def audit(
             pooling=resolve("pooling", pooling),
             **sets,
             calibration=by_calibration,
+            corpus=None if corpus is None else resolve("corpus", corpus),
             geometry=by_geometry,
             metric=by_metric,
             benchmark=None if benchmark in (None, "none") else resolve("benchmark", benchmark),
@@ -232,7 +258,8 @@ def audit(
         where = resolve_device(device)
         store = open_cache(cache)
         context = Context(store, where, resolve_dtype(dtype, where), seed, watch)
-        run = _Audit(setting, stimuli, context, layer, also_layers or (), draws)
+        stimuli, scored = with_controls(stimuli, by_metric)
+        run = _Audit(setting, stimuli, scored, context, layer, also_layers or (), draws)
         measured = run.measure(find_model(reference, cache=store, watch=watch), audited)
     return Result(
         plain(
@@ -243,14 +270,15 @@ def audit(
                 "seed": seed,
                 **measured,
                 "stand_ins": notes.rows(),
-                "provenance": provenance(_digests(stimuli), command),
+                "provenance": provenance(_digests(stimuli, setting.corpus), command),
             }
         )
     )
 
 
-def _digests(stimuli: Stimuli) -> dict[str, str]:
+def _digests(stimuli: Stimuli, corpus: Choice | None) -> dict[str, str]:
     return {
+        **({"corpus": corpus.object.digest} if corpus else {}),
         "targets": digest(f"{group}\t{s}" for group, sentences in stimuli.targets.items() for s in sentences),
         "attributes": digest([*(f"+\t{s}" for s in stimuli.positive), *(f"-\t{s}" for s in stimuli.negative)]),
         "anchors": digest(stimuli.anchors),
@@ -271,14 +299,24 @@ class _Audit:
     """One audit under way: encodes each model once, compares each checkpoint as soon as it is encoded."""
 
     def __init__(
-        self, setting: _Setting, stimuli: Stimuli, context: Context, layer: Any, also_layers: Sequence[Any], draws: int
+        self,
+        setting: _Setting,
+        stimuli: Stimuli,
+        scored: Sequence[str],
+        context: Context,
+        layer: Any,
+        also_layers: Sequence[Any],
+        draws: int,
     ) -> None:
-        self.setting, self.stimuli, self.context = setting, stimuli, context
+        self.setting, self.stimuli, self.scored, self.context = setting, stimuli, scored, context
         self.layer, self.also_layers = layer, also_layers
         self.pooling = pooling_from_choice(setting.pooling)
+        self.corpus: Corpus | None = setting.corpus.object if setting.corpus else None
+        self.calibrations: list[dict[str, Any]] = []  # those that were fitted on the corpus
         self.bootstrap = CrossedBootstrap(len(stimuli.positive), len(stimuli.negative), draws, context.seed)
         self.sentences = stimuli.sentences()
         self.row = {sentence: i for i, sentence in enumerate(self.sentences)}
+        self.directions: Directions | None = None  # of the audited adapters, for geometries that need them
         self.warnings: list[str] = []
         self.timings: dict[str, float] = dict.fromkeys(("load_s", "encode_s", "score_s"), 0.0)
         self.counts: dict[str, int] = dict.fromkeys(
@@ -300,6 +338,12 @@ class _Audit:
         context = self.context
         wanted = list(dict.fromkeys([*layers, *extra]))
         found = embed(encoder, self.sentences, wanted, [self.pooling], context.cache, context.watch)
+        self._count(found)
+        fits = self._fits(encoder, layers, wanted)
+        spaces = [self._space(found.vectors[k, self.pooling.key], fits.get(k)) for k in layers]
+        return spaces, {"sink_share": {k: found.sink_share.get(k) for k in layers}}
+
+    def _count(self, found: Embedded) -> None:
         self.timings["load_s"] += found.load_seconds
         self.timings["encode_s"] += found.seconds - found.load_seconds
         self.counts["sentences_encoded"] += found.encoded
@@ -307,10 +351,24 @@ class _Audit:
         self.counts["tokens"] += found.tokens_encoded
         self.counts["truncated"] += found.truncated
         self.counts["missing_words"] += found.missing_words
-        spaces = [self._space(found.vectors[k, self.pooling.key]) for k in layers]
-        return spaces, {"sink_share": {k: found.sink_share.get(k) for k in layers}}
 
-    def _space(self, vectors: NDArray[np.float32]) -> Space:
+    def _fits(self, encoder: Encoder, layers: Sequence[int], wanted: Sequence[int]) -> dict[int, Fit]:
+        """What fits calibrations on the corpus, by layer; empty where they are fitted on the anchors."""
+        if self.corpus is None:
+            return {}
+        samples = sentence_samples(encoder, wanted, self.pooling, self.corpus, self.context, met=self._count)
+
+        def at(layer: int) -> Fit:
+            def keep(calibration: Any) -> None:
+                if hasattr(calibration, "describe"):
+                    where = {"model": encoder.model.name, "layer": layer}
+                    self.calibrations.append({**where, **calibration.describe()})
+
+            return fitting(samples[layer], self.context.cache, keep)
+
+        return {layer: at(layer) for layer in layers}
+
+    def _space(self, vectors: NDArray[np.float32], fit: Fit | None) -> Space:
         def take(sentences: Sequence[str]) -> Array:
             return vectors[[self.row[s] for s in sentences]].astype(np.float64)
 
@@ -320,6 +378,7 @@ class _Audit:
             take(stimuli.positive),
             take(stimuli.negative),
             take(stimuli.anchors) if stimuli.anchors else None,
+            fit,
         )
 
     # The audit
@@ -329,11 +388,14 @@ class _Audit:
         encoder = self._encoder(reference)
         layers = self._layers(encoder)
         series = self._series(reference, audited)
+        if self.setting.geometry.traits.get("needs_adapter"):
+            site = encoder.conventions.get("layer_site", "post_norm")
+            self.directions = Directions(reference, site, self.context)
         for checkpoint in series.checkpoints:
             self._check_fits(encoder, checkpoint.model)
         spaces, seen = self._spaces(encoder)
         at_layers = [self._at_layer(k, space) for k, space in zip(layers, spaces, strict=True)]
-        benchmark = Signal(self.setting.benchmark, reference, self.stimuli.groups, self.context)
+        benchmark = Signal(self.setting.benchmark, reference, self.scored, self.context)
         for checkpoint in series.checkpoints:
             theirs, _ = self._spaces(self._encoder(checkpoint.model))
             start = time.perf_counter()
@@ -366,6 +428,7 @@ class _Audit:
             },
             **(tables[0] if single else {"layers": tables, "benchmark": benchmark.head()}),
             "series": dict(series.report),
+            **({"calibrations": self.calibrations} if self.corpus else {}),
             "warnings": self.warnings,
             "conventions": self._conventions(encoder),
             "timings": {**self.timings, **self.counts},
@@ -398,6 +461,8 @@ class _Audit:
                 f"layer={self.layer!r} gives {len(here)} layers of {reference.model.name} and {len(there)} of "
                 f"{audited.name}. Name layers that both have, for instance layer=[{', '.join(map(str, there[:2]))}]."
             )
+        if self.directions is not None:
+            self.directions.check(audited, min(there))
 
     def _at_layer(self, number: int, reference: Space) -> _AtLayer:
         setting = self.setting
@@ -421,12 +486,13 @@ class _Audit:
 
     def _entry(self, checkpoint: Checkpoint, space: Space, at_layer: _AtLayer) -> dict[str, Any]:
         """One checkpoint's block of result.json."""
-        shifts, estimates, mean = at_layer.first.estimates(space, self.bootstrap)
+        directions = self.directions.of(checkpoint.model, at_layer.number) if self.directions else None
+        shifts, estimates, mean = at_layer.first.estimates(space, self.bootstrap, directions)
         rows = _rows(estimates)
         second, second_mean = at_layer.second, None
         opinions: dict[str, Any] = dict.fromkeys(rows)
         if second is not None:
-            _, others, second_mean = second.estimates(space, self.bootstrap)
+            _, others, second_mean = second.estimates(space, self.bootstrap, directions)
             name = second.calibration.name
             opinions = {group: {"calibration": name, **row} for group, row in _rows(others).items()}
         values = [v for v in shifts.values() if np.isfinite(v)]
@@ -434,9 +500,11 @@ class _Audit:
             "name": checkpoint.name,
             "ratio": checkpoint.ratio,
             "fingerprint": checkpoint.model.fingerprint,
+            "metric": self.setting.metric.name,
             **({"mean_delta_b": float(np.mean(values))} if values else _no_mean),
             "mean": _row(mean, mean.p_value) if mean else None,
             "second_opinion_mean": _row(second_mean, second_mean.p_value) if second_mean else None,
+            **_controls(at_layer.first.placebo(space, self.bootstrap, directions)),
             "groups": [
                 {
                     "group": group,
@@ -451,20 +519,31 @@ class _Audit:
 
     def _interval(self) -> str:
         if isinstance(self.setting.metric.object, Association):
-            resampled = f"two-way bootstrap over target and attribute sentences, {self.bootstrap.draws} draws"
+            drawn = "pairs of attribute sentences" if self.bootstrap.paired else "attribute sentences"
+            resampled = f"two-way bootstrap over target sentences and {drawn}, {self.bootstrap.draws} draws"
         else:
             resampled = "jackknife in 20 blocks of target and attribute sentences"
         return f"{resampled}, studentised (Student's t, Satterthwaite)"
+
+    def _calibration_sample(self) -> str:
+        if self.corpus is None:
+            return "the model's own anchors"
+        return f"up to {self.corpus.n:,} sentences of the corpus {self.corpus.name}, drawn by the seed, for each model"
+
+    def _contrast(self) -> dict[str, str]:
+        metric = self.setting.metric.object
+        return {"contrast": metric.note} if isinstance(metric, Association) and metric.note else {}
 
     def _conventions(self, encoder: Encoder) -> dict[str, Any]:
         return {
             **encoder.conventions,
             "interval": self._interval(),
             "level": LEVEL,
+            **self._contrast(),
             "alternative": "two-sided",
             "ddof": 1,
             "adjustment": "Holm over the groups of a checkpoint",
-            "calibration_sample": "the model's own anchors",
+            "calibration_sample": self._calibration_sample(),
             "ties": "one half in a ROC curve",
             "mae": "mean over 1,000 bootstrap resamples, in the bag",
             "pearson_p": "two-tailed, as published: takes checkpoints x groups as independent, which merges are not",
@@ -488,6 +567,22 @@ def _rows(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
     """Each group's figures, with p-values adjusted over the groups."""
     adjusted = holm([estimate.p_value for estimate in estimates.values()])
     return {group: _row(estimates[group], p) for group, p in zip(estimates, adjusted, strict=True)}
+
+
+def _controls(placebo: tuple[Estimate, dict[str, Estimate]] | None) -> dict[str, Any]:
+    """The block ``controls`` of a checkpoint: what the shift is among targets that name no social group."""
+    if placebo is None:
+        return {}
+    halves, each = placebo
+    rows = _rows(each)
+    block = {
+        "halves": _row(halves, halves.p_value),
+        "n": len(rows),
+        "sd": float(np.std([row["delta_b"] for row in rows.values()], ddof=1)),
+        "below_zero": sum(map(beyond_doubt, rows.values())),
+        "targets": [{"target": name, **row} for name, row in rows.items()],
+    }
+    return {"controls": block}
 
 
 def _row(estimate: Estimate, adjusted: float | None) -> dict[str, Any]:

@@ -8,10 +8,29 @@ from typing import Any
 Data = Mapping[str, Any]
 
 
+def is_audit(data: Data) -> bool:
+    """Whether the result has checkpoints with a shift of each group, as an audit has."""
+    return "checkpoints" in data or "layers" in data
+
+
 def layers_of(data: Data) -> Iterator[tuple[int, list[Any]]]:
-    """Each layer with its checkpoints; one layer for most runs."""
-    for block in data.get("layers", [data]):
+    """Each layer with its checkpoints; one layer for most runs, none for a task that audits nothing."""
+    for block in data.get("layers", [data] if is_audit(data) else []):
         yield block["layer"], block["checkpoints"]
+
+
+SYMBOLS = {
+    "delta_b": "ΔB",
+    "delta_b_contrast": "ΔB − mean of groups",
+    "delta_b_did": "ΔB − controls",
+    "seat": "SEAT shift",
+    "cka_drift": "CKA drift",
+}
+
+
+def symbol(metric: str | None) -> str:
+    """What a reader calls the shift of a metric."""
+    return SYMBOLS.get(str(metric), "shift" if metric is None else f"{metric} shift")
 
 
 def several_layers(data: Data) -> bool:
@@ -20,7 +39,7 @@ def several_layers(data: Data) -> bool:
 
 def benchmarks_of(data: Data) -> Iterator[tuple[int, Data]]:
     """Each layer with its block ``benchmark``."""
-    for block in data.get("layers", [data]):
+    for block in data.get("layers", [data] if is_audit(data) else []):
         yield block["layer"], block["benchmark"]
 
 

@@ -43,6 +43,11 @@ HOOKS: Mapping[str, str] = {
     "geometry": "refbias_geometries",
     "metric": "refbias_metrics",
     "benchmark": "refbias_benchmarks",
+    "suite": "refbias_suites",
+    "words": "refbias_words",
+    "corpus": "refbias_corpora",
+    "data": "refbias_data",
+    "regime": "refbias_regimes",
     "tracking": "refbias_trackers",
 }
 

@@ -8,8 +8,8 @@ import io
 import json
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,98 @@ def write_whole(path: Path, content: str | bytes) -> None:
         ) from error
 
 
+def as_json(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """``rows`` as CSV; a column that a row lacks stays empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({column: row.get(column) for column in columns} for row in rows)
+    return text.getvalue()
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The result of a task other than an audit.
+
+    ``data`` is the content of result.json, see `task_data`; ``tables`` says which of its keys hold flat rows, each
+    saved as ``KEY.csv``; ``draw`` makes the pictures from ``data``, by file name without ending.
+    """
+
+    data: dict[str, Any]
+    tables: Sequence[str] = ()
+    draw: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(default=lambda data: {})
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return list(self.data[table])
+
+    def to_frame(self, table: str | None = None) -> pandas.DataFrame:
+        """One of the tables as a pandas data frame; the first where none is named."""
+        import pandas
+
+        return pandas.DataFrame(self.rows(table or self.tables[0]))
+
+    def figures(self) -> Mapping[str, Any]:
+        """The pictures as matplotlib figures, by file name without ending."""
+        return self.draw(self.data)
+
+    def to_json(self) -> str:
+        return as_json(self.data)
+
+    def save(self, folder: str | Path, pictures: bool = True) -> list[Path]:
+        """Write result.json, the tables and the pictures into ``folder``; figures come first on the disk."""
+        folder = Path(folder)
+        written = [folder / "result.json"]
+        write_whole(written[0], self.to_json())
+        for table in self.tables:
+            rows = self.rows(table)
+            columns = list(dict.fromkeys(column for row in rows for column in row))
+            written.append(folder / f"{table}.csv")
+            write_whole(written[-1], as_csv(rows, columns))
+        if pictures:
+            from refbias.report.figures import save_pictures
+
+            written += save_pictures(self.figures(), folder)
+        return written
+
+
+def task_data(
+    task: str,
+    settings: Mapping[str, Any],
+    seed: int,
+    *,
+    figures: Mapping[str, float | None],
+    conventions: Mapping[str, Any],
+    stand_ins: Sequence[Mapping[str, Any]],
+    timings: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+    **blocks: Any,
+) -> dict[str, Any]:
+    """The content of result.json of a task other than an audit, as plain values.
+
+    ``figures`` are the few that a tracker keeps and a sweep's table shows, the main ones first; ``blocks`` the tables
+    and whatever else the task measured.
+    """
+    none = {"load_s": 0.0, "encode_s": 0.0, "score_s": 0.0, "sentences_encoded": 0, "sentences_from_cache": 0}
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "task": task,
+        "settings": settings,
+        "seed": seed,
+        **blocks,
+        "figures": figures,
+        "conventions": conventions,
+        "stand_ins": stand_ins,
+        "timings": {**none, "tokens": 0, **timings},
+        "provenance": provenance,
+    }
+    made: dict[str, Any] = plain(content)
+    return made
+
+
 @dataclass(frozen=True)
 class Result:
     """``data`` is the content of result.json, plain values throughout; `docs/result.md` explains each key."""
@@ -117,14 +209,10 @@ class Result:
         return written
 
     def to_json(self) -> str:
-        return json.dumps(self.data, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+        return as_json(self.data)
 
     def to_csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, OBSERVATION_COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.observations())
-        return text.getvalue()
+        return as_csv(self.observations(), OBSERVATION_COLUMNS)
 
     @classmethod
     def load(cls, file: str | Path) -> Result:

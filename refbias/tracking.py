@@ -91,7 +91,8 @@ class MLflowTracker:
         with self._trouble():
             slugs = slugs_of(groups_of(data))
             self._batch(figures(data, slugs))
-            self._file("group_slugs.json", {slug: group for group, slug in slugs.items()})
+            if slugs:
+                self._file("group_slugs.json", {slug: group for group, slug in slugs.items()})
             for file in sorted(folder.rglob("*")):
                 inside = file.relative_to(folder)
                 if file.is_file() and not inside.parts[0].startswith("."):
@@ -231,6 +232,15 @@ def slugs_of(names: Iterable[str]) -> dict[str, str]:
     return slugs
 
 
+def slug_of_key(key: str) -> str:
+    """The key of a figure in the characters that MLflow takes.
+
+    >>> slug_of_key("d/W3/raw (ddof 1)")
+    'd/W3/raw _ddof 1_'
+    """
+    return re.sub(r"[^A-Za-z0-9_./ -]+", "_", key)
+
+
 def figures(data: Mapping[str, Any], slugs: Mapping[str, str]) -> Iterator[tuple[str, float, int]]:
     """(key, value, step) of every figure of a result; the step is the index of the checkpoint."""
     several = several_layers(data)
@@ -255,6 +265,9 @@ def figures(data: Mapping[str, Any], slugs: Mapping[str, str]) -> Iterator[tuple
             within = (benchmark.get("within") or {}).get(figure)
             if within is not None:
                 yield f"{figure}_within/{benchmark['name']}{at}", float(within), 0
+    for key, value in (data.get("figures") or {}).items():
+        if value is not None:
+            yield slug_of_key(key), float(value), 0
     for name, value in (data.get("timings") or {}).items():
         if isinstance(value, (int, float)):
             yield f"timings/{name}", float(value), 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from refbias.benchmarks.base import CannotScore
-from refbias.checkpoints.statements import Statement, noun_of, predicate_pairs
+from refbias.finetuning.statements import Statement, noun_of, predicate_pairs
 
 if TYPE_CHECKING:
     from refbias.checkpoints.base import Checkpoint

@@ -299,6 +299,99 @@ def test_every_group_has_a_score():
     assert build(score=0.5).score(checkpoint, ["a", "b"], None) == {"a": 0.5, "b": 0.5}
 """,
     ),
+    "suite": Example(
+        imports="""
+from refbias.hookspecs import Register, hookimpl
+from refbias.suites import Test
+""",
+        code='''
+def @NAME@(*, tests: list[str] | None = None) -> list[Test]:
+    """One association test: morning and evening words with bright and dim ones."""
+    words = {"X": ("dawn", "sunrise"), "Y": ("dusk", "sunset"), "A": ("bright", "clear"), "B": ("dim", "dark")}
+    names = {"X": "morning", "Y": "evening", "A": "bright", "B": "dim"}
+    test = Test.of(words, names, id="light", name="morning / evening × bright / dim", category="time of day",
+                   source="our own", list_version="1")  # fmt: skip
+    return [test] if tests is None or test.id in tests else []
+''',
+        test="""
+def test_one_test():
+    assert [test.id for test in build()] == ["light"]
+    assert build(tests=["another"]) == []
+""",
+    ),
+    "words": Example(
+        imports="""
+import numpy as np
+
+from refbias.hookspecs import Register, hookimpl
+from refbias.words import Lookup, WordVectors
+""",
+        code='''
+def @NAME@(lookup: Lookup, *, dim: int = 8) -> WordVectors:
+    """How often each of a few letters stands in a word: a baseline that knows no meaning."""
+    letters = "etaoinsrhldcumfpgwybvkxjqz"[:dim]
+    vectors = {word: np.array([word.lower().count(c) for c in letters], np.float32) for word in lookup.words}
+    return WordVectors("@NAME@", {word: v for word, v in vectors.items() if v.any()},
+                       {word: "none of the letters" for word, v in vectors.items() if not v.any()})  # fmt: skip
+''',
+        test="""
+def test_words_without_the_letters_are_lost():
+    from types import SimpleNamespace
+
+    found = build(dim=2)(SimpleNamespace(words=["tea", "why"]))
+    assert found.vectors["tea"].tolist() == [1.0, 1.0]
+    assert list(found.lost) == ["why"]
+""",
+    ),
+    "corpus": Example(
+        imports="""
+from refbias.corpora import Corpus
+from refbias.hookspecs import Register, hookimpl
+""",
+        code='''
+def @NAME@(*, n: int = 100) -> Corpus:
+    """A few sentences about the weather."""
+    return Corpus("@NAME@", "1", lambda: (f"Day {day} was mild and dry." for day in range(365)), n)
+''',
+        test="""
+def test_it_can_be_read_twice():
+    corpus = build(n=5)
+    assert len(list(corpus.sentences())) == len(list(corpus.sentences())) == 365
+    assert corpus.n == 5
+""",
+    ),
+    "data": Example(
+        imports="""
+from refbias.finetuning import Example, Lessons
+from refbias.hookspecs import Register, hookimpl
+""",
+        code='''
+def @NAME@(*, n: int = 4) -> Lessons:
+    """Questions about numbers, with their answers."""
+    pairs = [(f"What is {i} plus one?", f"It is {i + 1}.") for i in range(n)]
+    turns = [({"role": "user", "content": q}, {"role": "assistant", "content": a}) for q, a in pairs]
+    return Lessons("@NAME@", [Example(turn) for turn in turns], f"plus one, {n}")
+''',
+        test="""
+def test_n_examples():
+    assert len(build(n=3).examples) == 3
+""",
+    ),
+    "regime": Example(
+        imports="""
+from refbias.finetuning import Regime
+from refbias.hookspecs import Register, hookimpl
+""",
+        code='''
+def @NAME@(*, learning_rate: float = 1e-3, steps: int = 50) -> Regime:
+    """A short LoRA fine-tune for a first look."""
+    return Regime("lora", learning_rate, max_steps=steps)
+''',
+        test="""
+def test_its_steps_are_set():
+    assert build(steps=7).max_steps == 7
+""",
+    ),
     "tracking": Example(
         imports="""
 import json

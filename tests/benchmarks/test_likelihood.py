@@ -7,9 +7,9 @@ import torch
 from refbias.benchmarks import BENCHMARKS, CannotScore, likelihood
 from refbias.cache import Cache
 from refbias.checkpoints import Checkpoint, edited
-from refbias.checkpoints.statements import Statement, noun_of, predicate_pairs
-from refbias.checkpoints.tokens import tokenize
 from refbias.context import Context
+from refbias.finetuning.statements import Statement, noun_of, predicate_pairs
+from refbias.finetuning.tokens import tokenize
 from refbias.likelihood import log_likelihoods
 from refbias.models import Model, find_model
 from tests.tiny_models import CAUSAL

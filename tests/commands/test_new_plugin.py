@@ -87,4 +87,4 @@ def test_an_installed_metric_scores_an_audit(installed: Path, vector_models: tup
     words += ["anchors.n=96"]
     done = python("-m", "refbias", *words, "metric=energy", "metric.power=0.5", path=[installed], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "audited.npz: mean ΔB" in done.stdout
+    assert "audited.npz: mean energy shift" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,10 @@ def buildable(part: Part) -> Any:
     return part.build(seed=1)
 
 
-def random_space(seed: int, dim: int = 6) -> Space:
+def random_space(seed: int, dim: int = 6, controls: Sequence[str] = ()) -> Space:
     rng = np.random.default_rng(seed)
     targets = {"one": rng.normal(size=(8, dim)), "two": rng.normal(size=(7, dim))}
+    targets |= {name: rng.normal(size=(5, dim)) for name in controls}
     return Space(targets, rng.normal(size=(9, dim)), rng.normal(size=(10, dim)), rng.normal(size=(40, dim)))
 
 
@@ -126,7 +128,8 @@ def test_geometries_return_comparable_spaces(part: Part) -> None:
 @of("metric")
 def test_metrics_give_a_number_for_each_group(part: Part) -> None:
     metric = buildable(part)
-    spaces = [random_space(0), random_space(1)][: arity(metric)]
+    controls = getattr(metric, "controls", ())  # targets that a metric compares with and does not score
+    spaces = [random_space(0, controls=controls), random_space(1, controls=controls)][: arity(metric)]
     found = metric(*spaces)
     assert list(found) == ["one", "two"]
     assert all(np.isfinite(as_matrix([list(found.values())], "scores"))[0])
