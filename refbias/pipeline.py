@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from refbias.benchmarks.signal import Signal
 from refbias.cache import Cache, open_cache
 from refbias.checkpoints import Checkpoint, Series
+from refbias.checkpoints.audited import audited_series
 from refbias.checkpoints.directions import Directions
 from refbias.comparison import Comparison, choose, second_calibration
 from refbias.context import Context
@@ -440,12 +441,7 @@ class _Audit:
     def _series(self, reference: Model, audited: Any) -> Series:
         if self.setting.checkpoints is not None:
             return self.setting.checkpoints.object(reference, self.context)
-        many = audited if isinstance(audited, list) else [audited]
-        if not many:
-            raise UsageError("audited=[] names no model. Give one model or a list of them.")
-        models = [find_model(one, cache=self.context.cache, watch=self.context.watch) for one in many]
-        names = _distinct([model.name for model in models])
-        return Series([Checkpoint(name, model) for name, model in zip(names, models, strict=True)])
+        return audited_series(reference, audited if isinstance(audited, list) else [audited], self.context)
 
     def _check_fits(self, reference: Encoder, audited: Model) -> None:
         """Refuse what could not be compared, before anything is encoded."""
@@ -594,8 +590,3 @@ def _row(estimate: Estimate, adjusted: float | None) -> dict[str, Any]:
         "p_adjusted": adjusted,
     }
     return {**row, "reason": estimate.reason} if estimate.reason else row
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """The names, numbered where one comes twice."""
-    return [n if names.count(n) == 1 else f"{n} ({names[: i + 1].count(n)})" for i, n in enumerate(names)]

@@ -21,8 +21,8 @@ def layers_of(data: Data) -> Iterator[tuple[int, list[Any]]]:
 
 SYMBOLS = {
     "delta_b": "ΔB",
-    "delta_b_contrast": "ΔB − mean of groups",
-    "delta_b_did": "ΔB − controls",
+    "delta_b_contrast": "ΔB contrast",
+    "delta_b_did": "ΔB DiD",
     "seat": "SEAT shift",
     "cka_drift": "CKA drift",
 }

@@ -33,7 +33,7 @@ _FREE = re.compile(
     r"pretraining_tp|auto_map|.*dropout.*|.*pdrop|quantization_config"
 )
 # tensors that older releases of transformers saved and that every release computes by itself
-_COMPUTED = re.compile(r"(.*\.)?(inv_freq|masked_bias|attn\.bias|attention\.bias|position_ids|embed_positions)")
+_COMPUTED = re.compile(r"(.*\.)?(inv_freq|masked_bias|attn\.bias|attention\.bias|position_ids)")
 _BLOCK = re.compile(r"(?:.*\.)?(?:layers|layer|h|blocks|block)\.(\d+)\..+")
 _AFTER = re.compile(r"(?:.*\.)?(?:norm|ln_f|final_norm|final_layer_norm|final_layernorm)\.(?:weight|bias)")
 
@@ -84,11 +84,12 @@ class Ends:
         self.start.check_files()
         self.end.check_files()
 
-    def fingerprint(self, ratio: float) -> str:
-        """Of the merged weights; those of the ends are the ends' own."""
-        if ratio in (0, 1):
-            return (self.start, self.end)[int(ratio)].fingerprint
-        return combined("merge 1", self.start.fingerprint, self.end.fingerprint, repr(float(ratio)))
+    def fingerprint(self, ratio: float, tokenizer: str) -> str:
+        """Of a merge with a tokenizer of this digest; an end with its own tokenizer has its own fingerprint."""
+        end = {0.0: self.start, 1.0: self.end}.get(ratio)
+        if end is not None and tokenizer_of(end)[1] == tokenizer:
+            return end.fingerprint
+        return combined("merge 1", self.start.fingerprint, self.end.fingerprint, repr(float(ratio)), tokenizer)
 
 
 def _factors(effects: Mapping[str, Effect]) -> Change:
@@ -146,7 +147,7 @@ def _described(model: End) -> str:
 def _common_skeleton(start: End, end: End) -> Layout:
     """The layout of both. Raises `RefbiasError` where their configurations are those of different models."""
     one, two = base_of(start), base_of(end)
-    configs = [configuration(model.folder) for model in (one, two)]
+    configs = [configuration(model.name, model.folder) for model in (one, two)]
     for model, config in zip((one, two), configs, strict=True):
         if getattr(config, "quantization_config", None):
             raise RefbiasError(
@@ -180,7 +181,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", inner
 
 
-def _tokenizer_of(model: End) -> tuple[dict[str, Any], str]:
+def tokenizer_of(model: End) -> tuple[dict[str, Any], str]:
     """Table and digest of the tokenizer of ``model``: an adapter may have one of its own."""
     own = isinstance(model, AdapterModel) and model.has_tokenizer
     place = model if own else base_of(model)
@@ -195,7 +196,7 @@ def _read_tokenizer(name: str, folder: Path, fingerprint: str) -> tuple[dict[str
 
 def check_tokenizers(start: End, end: End) -> None:
     """Raise `RefbiasError` unless both make the same token ids of a text."""
-    (one, _), (two, _) = _tokenizer_of(start), _tokenizer_of(end)
+    (one, _), (two, _) = tokenizer_of(start), tokenizer_of(end)
     differing = [part for part in {**one, **two} if one.get(part) != two.get(part)]
     if differing:
         raise RefbiasError(
@@ -308,7 +309,3 @@ def shared_below(changed: Iterable[str], names: Iterable[str], layers: int) -> i
         elif not (_AFTER.fullmatch(name) or name.startswith("lm_head.")):
             return None
     return first
-
-
-def same_tokenizer(one: End, two: End) -> bool:
-    return _tokenizer_of(one)[1] == _tokenizer_of(two)[1]

@@ -15,8 +15,8 @@ from refbias.checkpoints.ends import (
     different_settings,
     differing,
     find_ends,
-    same_tokenizer,
     shared_below,
+    tokenizer_of,
 )
 from refbias.checkpoints.planted import RATIOS, checked_ratios
 from refbias.context import Context
@@ -65,20 +65,16 @@ def merge(reference: Model, context: Context, *, start: str, end: str, ratios: l
 class _Home:
     """The model in whose loaded weights the merges are set, and which of them that changes."""
 
-    model: Model
+    model: End
     source: Source
     changed: tuple[str, ...]
     shared_below: int | None
-    tokenizes_as: tuple[bool, bool]
 
     def merged(self, ends: Ends, ratio: float) -> DerivedModel:
-        fingerprint = ends.fingerprint(ratio)
-        if ratio in (0, 1) and not self.tokenizes_as[int(ratio)]:
-            fingerprint = combined("merge 1, tokenizer of another", fingerprint, self.model.fingerprint)
         return DerivedModel(
             self.model,
             f"merge-{ratio:g}",
-            fingerprint,
+            ends.fingerprint(ratio, tokenizer_of(self.model)[1]),
             functools.partial(_set, ends=ends, blend=ends.blend(ratio), home=self),
             self.shared_below,
             ends.notes,
@@ -102,7 +98,7 @@ def _home(ends: Ends, reference: Model) -> _Home:
     found: list[tuple[End, Source]] = []
     for model in _ancestors(ends, reference):
         source = Source(model.name, ends.sources[0].files if ends.base else Files(model.folder), ends.layout)
-        if same_tokenizer(model, ends.start):
+        if tokenizer_of(model) == tokenizer_of(ends.start):
             found.append((model, source))
     found += zip((ends.start, ends.end), ends.sources, strict=True)
     wanted = ends.blend(0.5).structure
@@ -125,7 +121,9 @@ def _ancestors(ends: Ends, reference: Model) -> list[FolderModel]:
 
 def _is_alike(reference: FolderModel, ends: Ends) -> bool:
     """Whether the ends have the reference's architecture, and weights of the same names and shapes."""
-    if different_settings(configuration(reference.folder), configuration(base_of(ends.start).folder)):
+    base = base_of(ends.start)
+    configs = (configuration(model.name, model.folder) for model in (reference, base))
+    if different_settings(*configs):
         return False
     source = Source(reference.name, Files(reference.folder), ends.layout)
     return all(source.has(name) and source.shape(name) == ends.sources[0].shape(name) for name in ends.names)
@@ -133,8 +131,7 @@ def _is_alike(reference: FolderModel, ends: Ends) -> bool:
 
 def _at_home(ends: Ends, model: End, source: Source) -> _Home:
     changed = tuple(differing(ends.names, (source, *ends.sources)))
-    tokenizes_as = same_tokenizer(model, ends.start), same_tokenizer(model, ends.end)
-    return _Home(model, source, changed, shared_below(changed, ends.names, model.layers), tokenizes_as)
+    return _Home(model, source, changed, shared_below(changed, ends.names, model.layers))
 
 
 def _about_the_reference(ends: Ends, reference: Model) -> list[str]:

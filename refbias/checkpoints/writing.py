@@ -153,7 +153,7 @@ def _write_dense(ends: Ends, ratio: float, folder: Path, dtype: Precision, watch
     with watch.progress("merging", max(1, total // _MIB), "MiB") as advance:
         for file, tensors in shards.items():
             write_shard(folder / file, tensors, blend, _by_mib(advance))
-    if len(shards) > 1:
+    if list(shards) != ["model.safetensors"]:
         listed = {tensor.called: file for file, tensors in shards.items() for tensor in tensors}
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(listed.items()))}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

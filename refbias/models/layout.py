@@ -103,9 +103,9 @@ def skeleton(name: str, folder: Path, causal: bool) -> torch.nn.Module:
 
     from refbias.models.hf import quiet
 
+    config = configuration(name, folder)
+    named = getattr(transformers, (config.architectures or ["-"])[0], None)
     try:
-        config = configuration(folder)
-        named = getattr(transformers, (config.architectures or [""])[0] or "-", None)
         with quiet(), torch.device("meta"):
             if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
                 return named(config).eval()
@@ -116,7 +116,14 @@ def skeleton(name: str, folder: Path, causal: bool) -> torch.nn.Module:
         raise RefbiasError(f"Model {name}: transformers cannot build it from {folder}: {described(error)}.") from error
 
 
-def configuration(folder: Path) -> Any:
+def configuration(name: str, folder: Path) -> Any:
+    """The configuration in ``folder`` with every default filled in."""
     import transformers
 
-    return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    try:
+        return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise RefbiasError(
+            f"Model {name}: transformers does not understand its configuration: {described(error)}. Merges need an "
+            f"architecture that the installed release knows."
+        ) from error

@@ -261,6 +261,8 @@ def report_lines(report: Mapping[str, Any]) -> list[str]:
     """What is known about a series of checkpoints, such as how well a fine-tune was learnt."""
     lines = []
     for key, value in report.items():
+        if key == "notes":  # said before anything was encoded
+            continue
         several = isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
         for item in value if several else [value]:
             if _short(item):

@@ -62,7 +62,7 @@ def planned(
         tokens = 2 * options["steps"] * options["batch"] * TOKENS
         operations = 6 * tokens * (UPPER * blocks + head / 2) + 2 * TOKENS * LESSONS * (1 - UPPER) * blocks
         work.append(Work("two small fine-tunes, kept for later runs", operations, TRAINING))
-    every = 1 + models * (UPPER if series else 1.0)
+    every = 1 + models * (1.0 if name in ("", "merge") else UPPER)
     work.append(
         Work(f"{sentences:,} sentences with {models + 1} models", 2 * TOKENS * sentences * blocks * every, ENCODING)
     )

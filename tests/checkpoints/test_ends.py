@@ -49,6 +49,11 @@ def test_models_of_different_shapes(tiny: dict[str, Path], other: Path, context:
     refused(tiny["llama"], other, context, "different shapes: rms_norm_eps 1e-06 and 0.5")
 
 
+def test_an_architecture_that_is_not_known(tiny: dict[str, Path], other: Path, context: Context) -> None:
+    set_config(other, model_type="own")
+    refused(tiny["llama"], other, context, "other: transformers does not understand its configuration")
+
+
 def test_settings_on_which_nothing_depends_may_differ(tiny: dict[str, Path], other: Path, context: Context) -> None:
     set_config(other, transformers_version="4.50.0", use_cache=False, attention_dropout=0.3, eos_token_id=3)
     assert find_ends(str(tiny["llama"]), str(other), context).notes == ()

@@ -23,6 +23,7 @@ from refbias.encoding import embed
 from refbias.errors import RefbiasError, UsageError
 from refbias.models import DerivedModel, Model, find_model
 from refbias.models.base import _slots
+from refbias.models.hf import FolderModel
 from refbias.models.weights import rounded
 from refbias.pooling import built_in
 from refbias.watch import Quiet
@@ -411,3 +412,27 @@ def test_an_audit_of_a_spectrum_writes_no_weights(
     assert [entry["ratio"] for entry in entries] == [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
     assert entries[0]["mean_delta_b"] == 0 and entries[-1]["mean_delta_b"] != 0
     assert not list(tmp_path.rglob("*.safetensors"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_the_spectrum_of_a_real_model(kind: str, smollm2: Model, tmp_path: Path, shared_cache: Cache) -> None:
+    """In place and written agree on every weight of SmolLM2, and the reference comes back."""
+    context = Context(shared_cache)
+    base = find_model("smollm2", cache=shared_cache)
+    assert isinstance(base, FolderModel)
+    before = weights(base)
+    if kind == "lora":
+        start, end = (write_adapter(base.folder, tmp_path / str(seed), seed, r=16) for seed in (1, 2))
+    else:
+        start, end = base.folder, Path(shutil.copytree(base.folder, tmp_path / "end"))
+        tensors = load_file(end / "model.safetensors")
+        generator = torch.Generator().manual_seed(1)
+        moved = {n: t + 0.01 * t.std() * torch.randn(t.shape, generator=generator) for n, t in tensors.items()}
+        save_file(moved, end / "model.safetensors", {"format": "pt"})
+    series = merge(base, context, start=str(start), end=str(end), ratios=[0.0, 0.3, 1.0])
+    write(find_ends(str(start), str(end), context), 0.3, tmp_path / "written")
+    folders = (start, tmp_path / "written", end)
+    for checkpoint, folder in zip(series.checkpoints, folders, strict=True):
+        assert same(weights(checkpoint.model), weights(find_model(folder, cache=shared_cache)))
+    assert same(weights(base), before)

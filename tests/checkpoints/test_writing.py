@@ -104,6 +104,19 @@ def test_files_of_different_division(tiny: dict[str, Path], tmp_path: Path, cont
     assert same(stored(tmp_path / "whole"), stored(tmp_path / "divided"))
 
 
+def test_one_file_with_an_index(tiny: dict[str, Path], second: Path, tmp_path: Path, context: Context) -> None:
+    from transformers import AutoModelForCausalLM
+
+    start = Path(shutil.copytree(tiny["llama"], tmp_path / "start"))
+    only = "model-00001-of-00001.safetensors"
+    (start / "model.safetensors").rename(start / only)
+    listed = {"metadata": {}, "weight_map": dict.fromkeys(stored(start), only)}
+    (start / "model.safetensors.index.json").write_text(json.dumps(listed))
+    merged(start, second, tmp_path / "out", context)
+    _, info = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not info["missing_keys"]
+
+
 def test_different_dtypes_give_the_wider_one(
     tiny: dict[str, Path], second: Path, tmp_path: Path, context: Context
 ) -> None:

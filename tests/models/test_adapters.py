@@ -105,6 +105,7 @@ def grown(tokens: int) -> Any:
     return lambda model: model.resize_token_embeddings(tokens, mean_resizing=False)
 
 
+@pytest.mark.filterwarnings("ignore:Unsupported layer type")
 @pytest.mark.parametrize("family", ["llama", "sharded"])
 @pytest.mark.parametrize("method", ["LORA", "IA3", "LN_TUNING"])
 def test_a_vocabulary_that_has_grown(
