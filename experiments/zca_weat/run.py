@@ -194,7 +194,7 @@ def shown(value: Any) -> str:
     if value is None or value == "":
         return ""
     if isinstance(value, float):
-        return f"{value:.4f}" if 0 < abs(value) < 0.001 else f"{value:.3f}"
+        return f"{value:.1e}" if 0 < abs(value) < 0.001 else f"{value:.3f}"
     return str(value).replace("|", "/").replace("\n", " ")
 
 
