@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
@@ -330,8 +331,8 @@ def sweep_table(jobs: Iterable[Mapping[str, Any]]) -> Table:
     jobs = list(jobs)
     for heading in ("job", "what varies", "ended"):
         table.add_column(heading)
-    measured = list(dict.fromkeys(key for job in jobs for key in job.get("figures", {})))
-    keys = measured or list(AUDITED)
+    measured = Counter(key for job in jobs for key in job.get("figures", {}))
+    keys = [key for key, _ in measured.most_common(MOST_FIGURES)] or list(AUDITED)  # those of most jobs
     for key in keys:
         table.add_column(AUDITED.get(key, key), justify="right", no_wrap=True)
     for job in jobs:

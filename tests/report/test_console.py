@@ -200,6 +200,19 @@ def test_sweeps_end_with_a_table() -> None:
     assert "failed" in text
 
 
+def test_a_sweep_of_another_task_shows_the_figures_that_most_jobs_have() -> None:
+    first = {f"d/W{i}": 0.25 for i in range(1, 9)}
+    second = {"d/W2": 0.5, "d/W8": 0.75, "stable": 8.0}
+    jobs = [
+        {"job": i, "varied": [f"seed={i}"], "status": 0, "figures": figures}
+        for i, figures in enumerate((first, second))
+    ]
+    headings = [str(column.header) for column in console.sweep_table(jobs).columns]
+    assert headings[:5] == ["job", "what varies", "ended", "d/W2", "d/W8"]
+    assert len(headings) == 3 + console.MOST_FIGURES
+    assert "stable" not in headings
+
+
 def test_main_figures_are_means_over_checkpoints(entry: dict[str, Any]) -> None:
     other = {**entry, "mean_delta_b": 0.15}
     data = {"checkpoints": [entry, other], "layer": 3, "benchmark": {"pearson": -0.5, "auc": None}}
