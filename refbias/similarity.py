@@ -100,7 +100,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as error:
         raise RefbiasError(f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from None
     except OSError as error:
-        raise RefbiasError(f"{path} cannot be read: {error.strerror or error}.") from None
+        raise RefbiasError(
+            f"{path} cannot be read: {error.strerror or error}. Give a file, such as sts-test.csv."
+        ) from None
 
 
 def _pairs(name: str, unit: Literal["words", "sentences"], path: Path, rows: Any, expected: str) -> Pairs:

@@ -336,6 +336,16 @@ def counts(rows: Sequence[Row]) -> list[str]:
 # Figures --------------------------------------------------------------------------------------------------------
 
 
+def comparable(subject: Subject, data: Mapping[str, Any]) -> list[Row]:
+    """The rows of a suite without the white figures of a model that was fitted on the tests' own words."""
+    if not subject.raw_only:
+        return list(data["suites"])
+    return [
+        {key: None if key.endswith("_calibrated") or key == "status" else value for key, value in row.items()}
+        for row in data["suites"]
+    ]
+
+
 def pictures(experiment: str, found: Found) -> Iterator[tuple[str, Any]]:
     measured = [(job, data) for job, data, _ in found if data is not None]
     if not measured:
@@ -350,7 +360,7 @@ def pictures(experiment: str, found: Found) -> Iterator[tuple[str, Any]]:
         labels = [f"{name}, {row['set']}" for name, row in rows]
         yield "similarity", dumbbells(labels, [row for _, row in rows], SPACES, setting, footer)
     elif experiment == "weat70":
-        entries = [Entry(job.subject.name, data["suites"], job.subject.family) for job, data in measured]
+        entries = [Entry(job.subject.name, comparable(job.subject, data), job.subject.family) for job, data in measured]
         yield "weat_heat_map", split_triangles(entries, About(setting, footer, "zca"))
         yield "weat_scatter", scatter(entries, About(setting, footer, "zca"))
     else:

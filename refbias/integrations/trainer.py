@@ -19,10 +19,10 @@ from refbias.context import Context
 from refbias.errors import RefbiasError, UsageError
 from refbias.integrations.live import ModelInTraining, adapters_off, check_readable, undisturbed
 from refbias.integrations.monitor import Measured, Monitor
+from refbias.models.adapters import PLAIN_STARTS
 from refbias.tracking import slugs_of
 
 MEAN, HIGH = "delta_b/mean", "delta_b/mean_ci_high"
-_FRESH = (True, False, "gaussian", "eva", "orthogonal")  # ways of peft to begin an adapter that leave the base alone
 
 logger = logging.getLogger(__name__)
 
@@ -296,7 +296,7 @@ def _tokenizer_of(processing_class: Any) -> Any:
 def _check_base_is_left(model: Any, step: int) -> None:
     """Raise unless the model before training can be had from the model that is resumed."""
     begun = [getattr(config, "init_lora_weights", True) for config in getattr(model, "peft_config", {}).values()]
-    if not begun or not hasattr(model, "disable_adapter") or any(how not in _FRESH for how in begun):
+    if not begun or not hasattr(model, "disable_adapter") or any(how not in PLAIN_STARTS for how in begun):
         raise RefbiasError(
             f"Training is resumed at step {step}: the model as it was before is not in memory, so there is nothing to "
             f"compare with. Give BiasShiftCallback(reference=…), the folder or name of the model before training."

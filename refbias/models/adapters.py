@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PREFIX = "base_model.model."
 # ways to begin a LoRA that leave the base's weights as they are; others (PiSSA, OLoRA …) subtract from them
-_PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
+PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 # options of LoRA that do more than add B A to a weight
 _MORE = ("lora_bias", "layer_replication", "use_qalora", "target_parameters", "alora_invocation_tokens")
 
@@ -64,7 +64,7 @@ def is_plain(config: Mapping[str, Any]) -> bool:
     """Whether the adapter's method is LoRA, rsLoRA, DoRA or IA³ without further parts."""
     if config.get("peft_type") == "IA3":
         return True
-    begins_plainly = config.get("init_lora_weights", True) in _PLAIN_STARTS
+    begins_plainly = config.get("init_lora_weights", True) in PLAIN_STARTS
     return config.get("peft_type") == "LORA" and begins_plainly and not any(config.get(option) for option in _MORE)
 
 

@@ -220,7 +220,7 @@ def scatter(entries: Sequence[Entry], about: About) -> Figure:
     words = base._Words(
         f"Effect size d, {about.calibration} against raw",
         f"{about.setting}\n{counts}",
-        f"{about.footer} · above the dashed line: d is larger {about.calibration}",
+        f"{about.footer} · above the dashed line: d is larger with {about.calibration}",
     )
     columns = min(2, len(panels))
     margins = base._Margins(left=0.75, right=0.3, below=0.6, above=0.35, between=0.55, key=0.75)

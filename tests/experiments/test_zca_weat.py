@@ -90,6 +90,21 @@ def test_published_beside_measured_and_what_a_row_needs(script, vectors, suite, 
     assert script.ran[3:] == ["word2vec", "glove100"]  # with another option it is
 
 
+def test_white_figures_of_a_model_fitted_on_the_tests_own_words_are_not_drawn(script):
+    row = {
+        "test": "W2",
+        "d_raw": 1.6,
+        "p_raw": 0.001,
+        "d_calibrated": 0.2,
+        "p_calibrated": 0.3,
+        "status": "Disappearing",
+    }
+    data = {"suites": [row]}
+    (drawn,) = script.comparable(script.Subject("own", "static", "file", raw_only=True), data)
+    assert drawn == {**row, "d_calibrated": None, "p_calibrated": None, "status": None}
+    assert script.comparable(script.Subject("own", "static", "file"), data) == [row]
+
+
 def test_isotropy_and_a_model_of_one_s_own(script, vectors):
     script.main(["anisotropy", "--models", str(vectors("own")), "task.n=20"])
     (row,) = rows_of("anisotropy", "anisotropy")
