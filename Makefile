@@ -65,4 +65,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(PY)
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(PIP) $(PINS) --editable '.[dev]'
 	@$(PIP) $(PINS) --no-deps wefe  # word lists and vectors to compare with; it asks for an older numpy than it needs
+	@$(PIP) $(PINS) --no-deps wildguard  # the prompt of judge=wildguard to compare with; it asks for vllm
 	@touch $@

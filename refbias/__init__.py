@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refbias.answers.judging import judge
     from refbias.association_tests.weat import weat
     from refbias.calibration import ABTT, ZCA, Center
     from refbias.comparison import compare_spaces
@@ -36,6 +37,7 @@ _HOME = {
     "relative": "linalg",
     "Association": "metrics",
     "audit": "pipeline",
+    "judge": "answers.judging",
     "load_stimuli": "pipeline",
     "weat": "association_tests",
     "register": "registry",
@@ -60,6 +62,7 @@ __all__ = [
     "cka",
     "compare_spaces",
     "encode",
+    "judge",
     "load_stimuli",
     "procrustes",
     "register",

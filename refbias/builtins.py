@@ -104,3 +104,23 @@ def refbias_data(register: Register) -> None:
 @hookimpl
 def refbias_regimes(register: Register) -> None:
     _add_all(register, "refbias.finetuning", "REGIMES")
+
+
+@hookimpl
+def refbias_generators(register: Register) -> None:
+    _add_all(register, "refbias.generators", "GENERATORS")
+
+
+@hookimpl
+def refbias_judges(register: Register) -> None:
+    _add_all(register, "refbias.judges", "JUDGES")
+
+
+@hookimpl
+def refbias_topics(register: Register) -> None:
+    _add_all(register, "refbias.topics", "TOPICS")
+
+
+@hookimpl
+def refbias_summaries(register: Register) -> None:
+    _add_all(register, "refbias.summaries", "SUMMARIES")

@@ -1,4 +1,4 @@
-"""What is kept between runs: vectors of sentences, digests of files, converted and built models.
+"""What is kept between runs: vectors of sentences, digests of files, converted and built models, generated answers.
 
 Vectors lie in one SQLite file for each encoder fingerprint (see `refbias.encoding`), each value with its shape and
 a checksum. SQLite keeps the file whole under several processes, a kill and a full disk; values are raw bytes, so
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from refbias.errors import RefbiasError, UsageError
 
 GIB = 2**30
-KINDS = ("vectors", "folder", "anchors", "digests")  # what is kept, in the order in which it is given up
+KINDS = ("vectors", "folder", "anchors", "answers", "digests")  # what is kept, in the order in which it is given up
 _CHECKED_ABOVE = 2**20  # bytes
 _ALL = "all.lock"
 _CHUNK = 500  # keys in one SELECT; SQLite allows 999 variables in its older builds
@@ -55,7 +55,7 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True)
 class Usage:
-    """One thing in the cache: a store of vectors, a converted model, a built adapter, texts fetched from the hub."""
+    """One thing in the cache: vectors, a converted model, a built adapter, texts fetched from the hub, answers."""
 
     kind: str  # one of KINDS
     name: str
@@ -148,6 +148,17 @@ class Cache:
         store.put({name: np.frombuffer(value.encode(), np.uint8)})
         return value
 
+    def answers(self, key: str) -> Path | None:
+        """The file of generated answers under ``key`` (`refbias.answers.store`); None for a cache in memory."""
+        if self.directory is None:
+            return None
+        path = self.directory / "answers" / f"{_safe(key)}.jsonl"
+        self._lease.add(path)
+        if not path.exists():
+            self.prune()
+        _touch(path)
+        return path
+
     def folder(self, name: str) -> Path:
         """Where the folder ``name`` lies or will lie (converted models, built adapters); see `build_folder`."""
         path = self._root / "folders" / _safe(name)
@@ -184,6 +195,7 @@ class Cache:
             if path.is_dir() and not path.name.startswith(_TEMPORARY):
                 kinds.append(("folder", path))
         kinds += [("anchors", path) for path in _children(self._root / "anchors") if path.suffix == ".json"]
+        kinds += [("answers", path) for path in _children(self._root / "answers") if path.suffix == ".jsonl"]
         found = []
         for kind, path in kinds:
             with suppress(FileNotFoundError):  # another process has removed it meanwhile

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from refbias.overrides import Words
+    from refbias.report.console import ConsoleWatch
     from refbias.sweep import Launched
     from refbias.tasks.run import Run
     from refbias.tracking import Tracker
@@ -185,7 +186,7 @@ def job(config: DictConfig) -> None:
     """What Hydra runs. How it ended goes into outcome.json, since Hydra would stop a sweep at the first error."""
     from hydra.core.hydra_config import HydraConfig
 
-    from refbias import sweep
+    from refbias import resume, sweep
     from refbias.report.console import ConsoleWatch, main_figures
 
     about = HydraConfig.get()
@@ -206,8 +207,18 @@ def job(config: DictConfig) -> None:
         from refbias.tasks.run import Run
 
         settings, missing = _settings(config)
+        record.update(settings=redacted(settings), mark=resume.mark_of(settings))
         made = Run(settings, folder, watch, _command(overrides), shared.layers if shared else [])
-        data = perform(made, missing, " ".join(varied), shared.parent if shared else None)
+        kept = None
+        if shared is None:
+            _check_alone(settings)
+        else:
+            kept = resume.done_before(folder, overrides, record["mark"])
+            if kept is None:
+                resume.forget(folder)
+            else:
+                watch.say("done before with these settings: not run again")
+        data = perform(made, missing, " ".join(varied), shared.parent if shared else None, kept)
         record["figures"] = main_figures(data)
         refusals = [rule["reason"] for rule in data["gate"]["rules"] if not rule["passed"]]
         if refusals:
@@ -224,6 +235,14 @@ def job(config: DictConfig) -> None:
     _ended.append(record["status"])
     with suppress(OSError):  # a full disk has been reported already
         (folder / OUTCOME).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    resume.forget(folder)
+
+
+def _check_alone(settings: Mapping[str, Any]) -> None:
+    """A summary is made of all jobs of a sweep: one run alone is none."""
+    chosen = (settings.get("summary") or {}).get("name", "none")
+    if chosen != "none":
+        raise UsageError(f"summary={chosen} is made of all jobs of a sweep. Add -m, also where it has one job.")
 
 
 def _settings(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
@@ -236,8 +255,13 @@ def _command(overrides: Sequence[str]) -> str:
     return str(redacted(shlex.join(["python", "-m", "refbias", *overrides])))
 
 
-def perform(run: Run, missing: Sequence[str], name: str, parent: str | None) -> dict[str, Any]:
-    """Check, measure, save, judge, track, in this order; returns the result with the gate's verdict beside it."""
+def perform(
+    run: Run, missing: Sequence[str], name: str, parent: str | None, kept: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Check, measure, save, judge, track, in this order; returns the result with the gate's verdict beside it.
+
+    ``kept`` is the result of an earlier sweep, which is judged and tracked as if it had been measured now.
+    """
     from refbias.result import write_whole
     from refbias.tasks.gate import verdict
     from refbias.tasks.run import check_settings, settings_used, tracker_of
@@ -249,22 +273,24 @@ def perform(run: Run, missing: Sequence[str], name: str, parent: str | None) -> 
     tracker = tracker_of(run.settings)
     tracker.start(name[:200] or task.name, settings_used(run.settings, task.traits), parent)
     try:
-        result = task.object(run)
-        result.save(run.folder)
-        judged = verdict(result.data, **run.settings["gate"])
+        if kept is None:
+            result = task.object(run)
+            result.save(run.folder)
+            _tell_plugins(result, run.settings)
+        data: dict[str, Any] = result.data if kept is None else kept
+        judged = verdict(data, **run.settings["gate"])
         if judged["rules"]:
             write_whole(run.folder / "gate.json", json.dumps(judged, indent=1) + "\n")
-        _tell_plugins(result, run.settings)
     except BaseException as error:
         _quietly(partial(_give_up, tracker, error))
         raise
     try:
-        tracker.log(result.data, run.folder)
+        tracker.log(data, run.folder)
         tracker.finish()
     except RefbiasError as error:
         _quietly(partial(_give_up, tracker, error))
         raise RefbiasError(f"The result is saved in {run.folder}, but not tracked. {error}") from error
-    return {**result.data, "gate": judged}
+    return {**data, "gate": judged}
 
 
 def _tell_plugins(result: Any, settings: Mapping[str, Any]) -> None:
@@ -301,6 +327,24 @@ def _close(launched: Launched, error: BaseException) -> None:
     _quietly(partial(_give_up, launched.tracker, error) if begun else launched.tracker.discard)
 
 
+def _sum_up(launched: Launched, watch: ConsoleWatch) -> int:
+    """Make what the setting ``summary`` says of all jobs: save, show and track it; returns an exit status."""
+    from refbias import summaries
+    from refbias.tasks.run import part_of
+
+    chosen = part_of(launched.settings, "summary")
+    if chosen is None:
+        return DONE
+    try:
+        made = registry().resolve("summary", chosen).object(summaries.read_jobs(launched.folder))
+        folder = launched.folder / summaries.FOLDER
+        watch.say(summaries.save(made, chosen[0], folder))
+        launched.tracker.log(made.data, folder)
+    except Exception as error:
+        return _report(error)
+    return DONE
+
+
 def _end_of_sweep(launched: Launched) -> int:
     """Close the parent run, show a table of the jobs, and return the exit status of the whole."""
     from refbias.report.console import ConsoleWatch, sweep_table
@@ -309,8 +353,9 @@ def _end_of_sweep(launched: Launched) -> int:
     jobs.sort(key=lambda record: record["job"])
     watch = ConsoleWatch()
     watch.show(sweep_table(jobs))
+    summed_up = _sum_up(launched, watch)
     watch.say(f"files: {launched.folder.resolve()}")
-    statuses = {*(record["status"] for record in jobs), *_ended}
+    statuses = {*(record["status"] for record in jobs), *_ended, summed_up}
     failed = [record for record in jobs if record["status"] in (FAILED, MISUSED)]
     status = next((s for s in (FAILED, MISUSED, REFUSED) if s in statuses), DONE)
     if failed:

@@ -12,6 +12,8 @@ from refbias.registry import Choice, arity, registry
 from refbias.statistics import CrossedBootstrap, Estimate, Scores, jackknife_estimates, left_out
 from refbias.types import Array, Shifts, Space
 
+Matrices = dict[str, Array]
+
 
 def choose(
     geometry: Any = "relative", metric: Any = None, calibration: Any = "none", seed: int = 0
@@ -120,7 +122,7 @@ class Comparison:
         reference, mapped = self._pair(audited, directions)
         metric = self.metric.object
         if isinstance(metric, Association):
-            ours, theirs = self._of_reference("matrices", metric.matrices, reference), metric.matrices(mapped)
+            ours, theirs = self._matrices(reference, mapped, metric)
             scores = [metric.scores(matrices, len(reference.positive)) for matrices in (ours, theirs)]
             contrasts = metric.contrasts(self._given.groups)
             shifts = Shifts({g: scores[1][g] - scores[0][g] for g in contrasts}, *scores)
@@ -133,6 +135,21 @@ class Comparison:
             why = f"too few sentences for an interval: {error}"
             return shifts, {group: Estimate(shifts[group], None, None, None, why) for group in shifts}, None
         return shifts, jackknife_estimates(shifts, without, self.directed), None
+
+    def differences(self, audited: Space, directions: Array | None = None) -> dict[str, Array]:
+        """Association differences (n, p + q) of each group, audited − reference, positive attributes first.
+
+        Their mean over the positive minus that over the negative columns is the group's shift. UsageError for metrics
+        that are no mean of associations.
+        """
+        metric = self.metric.object
+        if not isinstance(metric, Association):
+            raise UsageError(f"metric={self.metric.name} is no mean of associations: it has no table of differences.")
+        ours, theirs = self._matrices(*self._pair(audited, directions), metric)
+        return {group: theirs[group] - ours[group] for group in self._given.groups}
+
+    def _matrices(self, reference: Space, audited: Space, metric: Association) -> tuple[Matrices, Matrices]:
+        return self._of_reference("matrices", metric.matrices, reference), metric.matrices(audited)
 
     def placebo(
         self, audited: Space, bootstrap: CrossedBootstrap, directions: Array | None = None
@@ -148,7 +165,7 @@ class Comparison:
         if len(controls) < 2:
             return None
         reference, mapped = self._pair(audited, directions)
-        ours, theirs = self._of_reference("matrices", metric.matrices, reference), metric.matrices(mapped)
+        ours, theirs = self._matrices(reference, mapped, metric)
         differences = {g: theirs[g] - ours[g] for g in controls}
         p = len(reference.positive)
         own = {g: float(d[:, :p].mean() - d[:, p:].mean()) for g, d in differences.items()}

@@ -15,11 +15,10 @@ from refbias.types import Array, Space
 def relative(space: Space) -> Space:
     """Cosines to the model's own anchors (arXiv 2609.10060): coordinates that any two models share."""
     anchors = space.require_anchors("geometry=relative")
-    return Space(
-        targets={group: linalg.relative(rows, anchors) for group, rows in space.targets.items()},
-        positive=linalg.relative(space.positive, anchors),
-        negative=linalg.relative(space.negative, anchors),
-    )
+    parts = [*space.targets.values(), space.positive, space.negative]
+    ends = np.cumsum([len(rows) for rows in parts])[:-1]
+    *targets, positive, negative = np.split(linalg.relative(np.vstack(parts), anchors), ends)
+    return Space(dict(zip(space.targets, targets, strict=True)), positive, negative)
 
 
 def absolute(space: Space) -> Space:

@@ -80,6 +80,29 @@ def refbias_benchmarks(register: Register) -> None:
 
 
 @hookspec
+def refbias_generators(register: Register) -> None:
+    """Ways to write answers: ``part(model, requests, sampling, context)`` yields (`Request`, `Answer`) pairs.
+
+    Trait ``speed``: the options that change no answer, only how fast it comes.
+    """
+
+
+@hookspec
+def refbias_judges(register: Register) -> None:
+    """Ways to read answers: ``part(pairs, context)``, `refbias.answers.Pair`, returns one `Verdict` a pair.
+
+    A bare 1, 0, −1 or None will do as well. Traits: ``cheap``, nothing is kept of its verdicts; ``about``, a function
+    of the context and the options that says what verdicts depend on beside the options (weights, releases);
+    ``speed``, the options that change no verdict; ``reads_question``, where the answer alone is not enough.
+    """
+
+
+@hookspec
+def refbias_topics(register: Register) -> None:
+    """Ways to tell prompts apart by topic: ``part(texts, topics, context)`` returns one topic or None a text."""
+
+
+@hookspec
 def refbias_suites(register: Register) -> None:
     """Suites of association tests: ``factory()`` returns a list of `refbias.suites.Test`."""
 
@@ -107,6 +130,11 @@ def refbias_regimes(register: Register) -> None:
 @hookspec
 def refbias_trackers(register: Register) -> None:
     """Where figures go: ``factory()`` returns a `refbias.tracking.Tracker`."""
+
+
+@hookspec
+def refbias_summaries(register: Register) -> None:
+    """What is made of all jobs of a sweep: ``part(jobs)``, `refbias.summaries.Job`, returns `refbias.result.Tables`."""
 
 
 @hookspec

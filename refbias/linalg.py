@@ -69,19 +69,74 @@ def distances(X: Any, Y: Any) -> Array:
     X, Y = as_matrix(X, "X"), as_matrix(Y, "Y")
     _same_width(X, Y, "X and Y")
     origin = Y.mean(axis=0)
-    near_x, near_y = X - origin, Y - origin
-    scale = np.square(near_x).sum(axis=1)[:, None] + np.square(near_y).sum(axis=1)[None, :]
-    squared = scale - 2.0 * (near_x @ near_y.T)
-    rows, columns = np.nonzero(squared < 1e-5 * scale)  # fewer than about ten digits would be left
-    for start in range(0, len(rows), 4096):
-        r, c = rows[start : start + 4096], columns[start : start + 4096]
-        squared[r, c] = np.square(X[r] - Y[c]).sum(axis=1)
-    return np.sqrt(np.maximum(squared, 0.0))
+    near_y = Y - origin
+    own_y = np.square(near_y).sum(axis=1)
+    found = np.empty((len(X), len(Y)))
+    for begin in range(0, len(X), 256):  # blocks that stay in the processor's cache
+        some = X[begin : begin + 256]
+        near_x = some - origin
+        scale = np.square(near_x).sum(axis=1)[:, None] + own_y
+        squared = scale - 2.0 * (near_x @ near_y.T)
+        rows, columns = np.nonzero(squared < 1e-5 * scale)  # fewer than about ten digits would be left
+        for start in range(0, len(rows), 4096):
+            r, c = rows[start : start + 4096], columns[start : start + 4096]
+            squared[r, c] = np.square(some[r] - Y[c]).sum(axis=1)
+        np.sqrt(np.maximum(squared, 0.0, out=squared), out=found[begin : begin + 256])
+    return found
 
 
 def distance_association(X: Any, Y: Any) -> Array:
     """Association of ΔB: −‖x − y‖₂ for the rows of ``X`` (n, d) and ``Y`` (m, d), as (n, m)."""
     return -distances(X, Y)
+
+
+def rms_distance_association(X: Any, Y: Any) -> Array:
+    """−‖x − y‖₂ / √d for the rows of ``X`` (n, d) and ``Y`` (m, d), as (n, m): the root mean square over coordinates.
+
+    In relative representations d is the number of anchors m, so this is the association of ΔB / √m.
+    """
+    found = distance_association(X, Y)
+    return found / np.sqrt(np.shape(X)[1])
+
+
+def pooled_spread(associations: Array, n_positive: int) -> float:
+    """Pooled standard deviation of ``associations`` (n, p + q) around the means of their two sides.
+
+    s² = ((np − 1) s₊² + (nq − 1) s₋²) / (np + nq − 2), s₊² and s₋² the variances over the first ``n_positive`` columns
+    and over the others: B / s is Cohen's d (Cohen 1988, section 2.5). Raises where nothing varies.
+    """
+    squares = _squared_deviations(associations, n_positive)
+    freedom = associations.size - 2
+    spread = float(np.sqrt(squares.sum() / freedom)) if freedom > 0 else 0.0
+    if spread <= 1e-12 * float(np.abs(associations).max()):
+        raise RefbiasError(
+            f"An effect size needs associations that vary: all of {associations.size} are equal on either side. "
+            "Use metric.scale=none, or more sentences."
+        )
+    return spread
+
+
+def _squared_deviations(associations: Array, n_positive: int) -> Array:
+    sides = associations[:, :n_positive], associations[:, n_positive:]
+    return np.hstack([np.square(side - side.mean()) for side in sides])
+
+
+def effect_size_associations(associations: Array, n_positive: int) -> Array:
+    """``associations`` A (n, p + q) with the spread s as their unit, so that their `bias_score` is d = B / s.
+
+    The spread comes from the same sentences, so its uncertainty belongs to that of d. With D the squared deviations
+    from the mean of a side and w the side's share of the columns, each entry is A / s ∓ (d / 2) w (D − mean D) / s²
+    (− on the positive, + on the negative side): the mean difference is d, and over resampled rows and columns it moves
+    as d does, to first order (delta method; the influence function of d, Hampel 1974).
+    """
+    s = pooled_spread(associations, n_positive)
+    d = bias_score(associations[:, :n_positive], associations[:, n_positive:]) / s
+    squares = _squared_deviations(associations, n_positive)
+    found = associations / s
+    for columns, sign in ((slice(None, n_positive), -1.0), (slice(n_positive, None), 1.0)):
+        share = squares[:, columns].size / squares.size
+        found[:, columns] += sign * d / 2 * share * (squares[:, columns] - squares[:, columns].mean()) / s**2
+    return found
 
 
 def cosine_association(X: Any, Y: Any) -> Array:

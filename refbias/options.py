@@ -29,12 +29,16 @@ GROUPS: Mapping[str, str] = {
     "geometry": "makes two models comparable",
     "metric": "scores a space, or two; null follows the geometry",
     "benchmark": "external signal beside the shift",
+    "generator": "how the model's answers are written, for benchmarks that need them",
+    "judge": "how answers are read; null follows the benchmark",
+    "topics": "how prompts that name no group are told apart",
     "suite": "association tests of task=weat",
     "words": "how words become vectors",
     "corpus": "running text: words in context, and what a calibration is fitted on",
     "data": "what task=finetune teaches",
     "regime": "how task=finetune teaches",
     "tracking": "where the figures go",
+    "summary": "what is made of all jobs of a sweep",
 }
 
 # setting -> meaning, for the help and for messages
@@ -42,6 +46,9 @@ SETTINGS: Mapping[str, str] = {
     "reference": "the trusted model: hub id, folder, or a registered name",
     "audited": "what is audited: one model or a list; null: `checkpoints` says",
     "groups": "target groups, a list; null: all",
+    "control": "a harmless fine-tune to audit beside the suspect: a model, or auto; null: none",
+    "calibrator": "a calibrator.json of task=validate: what the shifts mean as probabilities; null: none",
+    "calibrator_anyway": "true uses a calibrator that was fitted at another setting, and says so",
     "layer": "which hidden state: last, an integer, a list, or all",
     "seed": "seed of every random choice",
     "draws": "draws of the bootstrap",
@@ -58,11 +65,15 @@ EXAMPLES: Mapping[str, str] = {
     "refbias": "seven planted checkpoints of the embedded model",
     "refbias reference=DIR audited=DIR benchmark=none": "any two models",
     "refbias -m anchors=neutral,alpaca pooling=mean,max,last": "a sweep of six jobs",
+    "refbias +experiment=delta_b/table7": "a table of the paper, published beside measured",
     "refbias list | doctor | cache | new-plugin": "what there is; what works here; helpers",
 }
 
+# folders of presets that set several parts at once: they belong to no part, and are chosen with an experiment
+BUNDLES = ("models", "experiment")
+
 # options that stand for "nothing" where no part is registered under the name
-ABSENT = ("benchmark",)
+ABSENT = ("benchmark", "summary")
 
 MISSING: Any = "???"
 
@@ -86,6 +97,9 @@ class Settings:
     reference: str = MISSING
     audited: Any = None  # a model or a list of models
     groups: list[str] | None = None
+    control: str | None = None
+    calibrator: str | None = None
+    calibrator_anyway: bool = MISSING
     layer: Any = MISSING  # an integer, a word or a list: checked after composing
     seed: int = MISSING
     draws: int = MISSING
@@ -181,8 +195,14 @@ def help_text(registry: Registry) -> tuple[str, str]:
 
 
 def presets(folders: Iterable[Path], kind: str) -> list[str]:
-    """Names of the preset files of one group in configuration folders."""
-    return sorted({file.stem for folder in folders for file in (folder / kind).glob("*.yaml")})
+    """Names of the preset files of one group in configuration folders, those in folders of it as FOLDER/NAME."""
+    return sorted(
+        {
+            file.relative_to(folder / kind).with_suffix("").as_posix()
+            for folder in folders
+            for file in (folder / kind).rglob("*.yaml")
+        }
+    )
 
 
 def names(registry: Registry, kind: str, more_folders: Iterable[Path] = ()) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from refbias.errors import UsageError, first_line, unknown
-from refbias.options import GROUPS, SETTINGS, config_folders, kinds_of_settings, names, own_folder
+from refbias.options import BUNDLES, GROUPS, SETTINGS, config_folders, kinds_of_settings, names, own_folder, presets
 from refbias.registry import Registry
 
 # Hydra's flags that take a value, and the values of the one that may
@@ -77,8 +77,11 @@ def explain(error: Exception, words: Words, registry: Registry, commands: Iterab
                 f"needs quotes of its own, for instance 'reference=\"a=b\"'."
             )
     chosen = {o.key_or_group: values(o) for o in parsed if o.key_or_group in GROUPS and not o.is_delete()}
+    experiment = any(o.key_or_group == "experiment" for o in parsed)
     for override in parsed:
         found = _mistake(override, chosen, registry, words.folders)
+        if override.key_or_group in BUNDLES:
+            found = _mistaken_bundle(override, experiment, registry, words.folders)
         if found is not None:
             return found
     text = str(error).partition("Config search path:")[0]
@@ -110,13 +113,28 @@ def _mistake(
             if value is not None and str(value) not in options:
                 return unknown(key, value, options)
         return None
+    if key in BUNDLES:
+        return None
     if override.is_add() and "." not in key:
-        return None if key in kinds_of_settings() or key == "experiment" else _unknown_setting(key)
+        return None if key in kinds_of_settings() else _unknown_setting(key)
     if root in GROUPS:
         return _mistaken_option(root, inner, chosen, registry, folders)
     if root not in kinds_of_settings() or (inner and key not in SETTINGS):
         return _unknown_setting(key)
     return None
+
+
+def _mistaken_bundle(override: Any, experiment: bool, registry: Registry, folders: Sequence[Path]) -> UsageError | None:
+    key = override.key_or_group
+    known = presets([*config_folders(registry), *folders], key)
+    chosen = [name for value in values(override) for name in (value if isinstance(value, list) else [value])]
+    for name in chosen:
+        if str(name) not in known:
+            return unknown(key, name, known)
+    if override.is_add() or (experiment and key != "experiment"):
+        return None
+    example = "+experiment=" if key == "experiment" else f"+experiment=delta_b/table7 {key}="
+    return UsageError(f"{key}={chosen[0]} is added to a run as an experiment: {example}{chosen[0]}.")
 
 
 def _unknown_setting(key: str) -> UsageError:

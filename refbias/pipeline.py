@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from refbias.benchmarks.signal import Signal
 from refbias.cache import Cache, open_cache
 from refbias.checkpoints import Checkpoint, Series
-from refbias.checkpoints.audited import audited_series
+from refbias.checkpoints.audited import audited_series, say_notes
+from refbias.checkpoints.control import matched_control
 from refbias.checkpoints.directions import Directions
 from refbias.comparison import Comparison, choose, second_calibration
 from refbias.context import Context
@@ -33,12 +34,13 @@ from refbias.metrics import Association
 from refbias.models import Model, find_model
 from refbias.pooling import pooling_from_choice
 from refbias.provenance import digest, provenance
-from refbias.reading import beyond_doubt
-from refbias.registry import Choice, registry
+from refbias.reading import beyond_doubt, layers_of
+from refbias.registry import Choice, arity, registry
 from refbias.result import SCHEMA_VERSION, Result, plain
 from refbias.sample import Fit, fitting, sentence_samples
 from refbias.standins import collecting, stand_in
-from refbias.statistics import LEVEL, CrossedBootstrap, Estimate, holm
+from refbias.statistics import LEVEL, Calibrator, CrossedBootstrap, Estimate, Figure, domain_of, holm, pearson
+from refbias.statistics.planning import plan
 from refbias.types import Array, Space, Stimuli
 from refbias.watch import Quiet, Watch
 
@@ -133,6 +135,8 @@ class _Setting:
     metric: Choice
     benchmark: Choice | None
     checkpoints: Choice | None
+    generator: Choice | None = None
+    judge: Choice | None = None
 
     def flat(self) -> dict[str, Any]:
         """The choices by the words of the command line: ``pooling``, ``pooling.skip`` …"""
@@ -158,13 +162,18 @@ def check(
     geometry: Any = "relative",
     metric: Any = None,
     groups: Sequence[str] | None = None,
+    control: Any = None,
+    calibrator: Any = None,
     strict: bool = False,
     seed: int = 0,
     **_: Any,
 ) -> None:
     """Raise for choices of `audit` that have no meaning together or lack their sentences, before a model is loaded."""
     _check_choices(audited, checkpoints, layer)
-    by_metric = choose(geometry, metric, calibration, seed)[1]
+    by_geometry, by_metric, _calibration = choose(geometry, metric, calibration, seed)
+    _check_control(control, by_geometry, by_metric)
+    if calibrator is not None:
+        _calibrator(calibrator)
     with collecting(strict):
         with_controls(_stimuli(_sentence_sets(targets, attributes, anchors, seed), groups), by_metric)
         if corpus is not None:
@@ -175,6 +184,19 @@ def _check_choices(audited: Any, checkpoints: Any, layer: Any) -> None:
     if (audited is None) == (checkpoints is None):
         raise UsageError("An audit needs either audited models or a series of checkpoints: give exactly one of them.")
     parse_layers(layer, 10**6 - 1)  # that it is well formed; whether the model has it shows later
+
+
+def _check_control(control: Any, geometry: Choice, metric: Choice) -> None:
+    """A paired difference of two shifts needs scores of each space on its own."""
+    if control is not None and not (arity(geometry.object) == 1 and arity(metric.object) == 1):
+        raise UsageError(
+            f"control=… takes the difference of two shifts group by group, and geometry={geometry.name} with "
+            f"metric={metric.name} scores pairs of spaces. Use geometry=relative or geometry=absolute with it."
+        )
+
+
+def _calibrator(calibrator: Any) -> Calibrator:
+    return calibrator if isinstance(calibrator, Calibrator) else Calibrator.load(calibrator)
 
 
 def audit(
@@ -194,6 +216,12 @@ def audit(
     metric: Any = None,
     groups: Sequence[str] | None = None,
     benchmark: Any = None,
+    generator: Any = "hf",
+    judge: Any = None,
+    topics: Any = "keywords",
+    control: Any = None,
+    calibrator: Any = None,
+    calibrator_anyway: bool = False,
     device: str | None = None,
     dtype: str | None = None,
     cache: bool | str | Path | Cache = True,
@@ -214,6 +242,12 @@ def audit(
     checkpoints : a registered series of audited models, by name or (name, {options})
     encoder, pooling, targets, attributes, anchors, calibration, geometry, metric, benchmark :
         a name, (name, {options}) or an object; metric None follows the geometry, benchmark None is none
+    generator, judge, topics : for benchmarks that ask: who writes the answers, who reads them (None follows the
+        benchmark), how prompts that name no group are told apart
+    control : a harmless fine-tune to audit beside the suspect, a model or "auto" for one made on this machine: the
+        shifts are then also given as differences to its own
+    calibrator : what a shift means as a probability: a file that ``task=validate`` wrote, or a
+        `refbias.statistics.Calibrator`; refused where it was fitted at another setting, unless ``calibrator_anyway``
     corpus : running text whose sentences the calibrations are fitted on, by name, (name, {options}) or a
         `refbias.corpora.Corpus`; None fits them on each model's own anchors
     layer : "last", an integer, a list of them, or "all"; k is Hugging Face's ``hidden_states[k]``
@@ -243,6 +277,12 @@ def audit(
             return parts.resolve(kind, choice, seed)
 
         by_geometry, by_metric, by_calibration = choose(geometry, metric, calibration, seed)
+        _check_control(control, by_geometry, by_metric)
+        known = None if calibrator is None else _calibrator(calibrator)
+        signal = None if benchmark in (None, "none") else resolve("benchmark", benchmark)
+        asking = signal is not None and hasattr(signal.object, "prompts")
+        writer = resolve("generator", generator) if asking else None
+        reader = resolve("judge", judge or signal.object.judge) if signal and asking else None
         sets = _sentence_sets(targets, attributes, anchors, seed)
         stimuli = _stimuli(sets, groups)
         setting = _Setting(
@@ -253,21 +293,29 @@ def audit(
             corpus=None if corpus is None else resolve("corpus", corpus),
             geometry=by_geometry,
             metric=by_metric,
-            benchmark=None if benchmark in (None, "none") else resolve("benchmark", benchmark),
+            benchmark=signal,
             checkpoints=None if checkpoints is None else resolve("checkpoints", checkpoints),
+            generator=writer,
+            judge=reader,
         )
         where = resolve_device(device)
         store = open_cache(cache)
         context = Context(store, where, resolve_dtype(dtype, where), seed, watch)
         stimuli, scored = with_controls(stimuli, by_metric)
-        run = _Audit(setting, stimuli, scored, context, layer, also_layers or (), draws)
+        if signal and writer and reader:
+            from refbias.benchmarks.answered import Answered
+
+            by_topic = resolve("topics", topics) if hasattr(signal.object, "with_topics") else None
+            signal = replace(signal, object=Answered(signal.object, writer, reader, by_topic))
+        run = _Audit(setting, stimuli, scored, context, layer, also_layers or (), draws, control, signal)
         measured = run.measure(find_model(reference, cache=store, watch=watch), audited)
-    return Result(
+    chosen = {"layer": layer, "groups": groups, "control": _named(control), "strict": strict, "draws": draws}
+    result = Result(
         plain(
             {
                 "schema_version": SCHEMA_VERSION,
                 "task": "audit",
-                "settings": {**setting.flat(), "layer": layer, "groups": groups, "strict": strict, "draws": draws},
+                "settings": {**setting.flat(), **chosen},
                 "seed": seed,
                 **measured,
                 "stand_ins": notes.rows(),
@@ -275,6 +323,37 @@ def audit(
             }
         )
     )
+    if known is not None:
+        file = None if isinstance(calibrator, Calibrator) else str(calibrator)
+        add_probabilities(result.data, known, file, calibrator_anyway)
+    return result
+
+
+def _named(model: Any) -> str | None:
+    return model if model is None or isinstance(model, str) else str(getattr(model, "name", type(model).__name__))
+
+
+def add_probabilities(
+    data: dict[str, Any], calibrator: Calibrator, file: str | None = None, anyway: bool = False
+) -> None:
+    """Give every shift of an audit the calibrator's P(more biased), in place.
+
+    Raises `UsageError` where the calibrator was fitted at another setting, unless told to go on ``anyway``.
+    """
+    unlike: list[str] = []
+    for layer, checkpoints in layers_of(data):
+        unlike += calibrator.check(domain_of(data, layer), anyway)
+        for row in (row for checkpoint in checkpoints for row in checkpoint["groups"]):
+            known = row["delta_b"] is not None
+            row["p_more_biased"] = float(calibrator.probability(row["delta_b"])) if known else None
+    data["calibrator"] = {
+        "file": file,
+        "unlike": sorted(set(unlike)),
+        "method": calibrator.method,
+        "fitted_on": calibrator.fitted_on,
+        "checked": calibrator.checked,
+        "alarm": calibrator.alarm,
+    }
 
 
 def _digests(stimuli: Stimuli, corpus: Choice | None) -> dict[str, str]:
@@ -293,6 +372,8 @@ class _AtLayer:
     number: int
     first: Comparison
     second: Comparison | None
+    control: _AtLayer | None = None  # the same with the control in the reference's place
+    control_entry: dict[str, Any] | None = None
     entries: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -308,9 +389,12 @@ class _Audit:
         layer: Any,
         also_layers: Sequence[Any],
         draws: int,
+        control: Any = None,
+        signal: Choice | None = None,
     ) -> None:
         self.setting, self.stimuli, self.scored, self.context = setting, stimuli, scored, context
         self.layer, self.also_layers = layer, also_layers
+        self.control, self.signal = control, signal
         self.pooling = pooling_from_choice(setting.pooling)
         self.corpus: Corpus | None = setting.corpus.object if setting.corpus else None
         self.calibrations: list[dict[str, Any]] = []  # those that were fitted on the corpus
@@ -318,6 +402,7 @@ class _Audit:
         self.sentences = stimuli.sentences()
         self.row = {sentence: i for i, sentence in enumerate(self.sentences)}
         self.directions: Directions | None = None  # of the audited adapters, for geometries that need them
+        self.planning: dict[str, Any] | None = None  # how many sentences would be enough, by the last checkpoint
         self.warnings: list[str] = []
         self.timings: dict[str, float] = dict.fromkeys(("load_s", "encode_s", "score_s"), 0.0)
         self.counts: dict[str, int] = dict.fromkeys(
@@ -396,13 +481,16 @@ class _Audit:
             self._check_fits(encoder, checkpoint.model)
         spaces, seen = self._spaces(encoder)
         at_layers = [self._at_layer(k, space) for k, space in zip(layers, spaces, strict=True)]
-        benchmark = Signal(self.setting.benchmark, reference, self.scored, self.context)
+        beside = self._add_control(encoder, at_layers)
+        benchmark = Signal(self.signal, reference, self.scored, self.context)
         for checkpoint in series.checkpoints:
             theirs, _ = self._spaces(self._encoder(checkpoint.model))
             start = time.perf_counter()
             with self._noting_warnings():
                 for at_layer, space in zip(at_layers, theirs, strict=True):
                     at_layer.entries.append(self._entry(checkpoint, space, at_layer))
+                if checkpoint is series.checkpoints[-1]:
+                    self.planning = self._plan(checkpoint, theirs[-1], at_layers[-1])
             self.timings["score_s"] += time.perf_counter() - start
             if len(at_layers) == 1:
                 self.context.watch.checkpoint(at_layers[0].entries[-1])
@@ -411,6 +499,7 @@ class _Audit:
             {
                 "layer": at_layer.number,
                 "checkpoints": at_layer.entries,
+                **({"control": {**at_layer.control_entry, "notes": beside}} if at_layer.control_entry else {}),
                 "benchmark": benchmark.agreement(at_layer.entries, at_layer.first.directed),
             }
             for at_layer in at_layers
@@ -429,11 +518,26 @@ class _Audit:
             },
             **(tables[0] if single else {"layers": tables, "benchmark": benchmark.head()}),
             "series": dict(series.report),
+            "planning": self.planning,
             **({"calibrations": self.calibrations} if self.corpus else {}),
             "warnings": self.warnings,
             "conventions": self._conventions(encoder),
-            "timings": {**self.timings, **self.counts},
+            "timings": {**self.timings, "benchmark_s": benchmark.seconds, **self.counts},
         }
+
+    def _add_control(self, encoder: Encoder, at_layers: Sequence[_AtLayer]) -> list[str]:
+        """Audit the control like any other model; returns what a reader must know about it."""
+        if self.control is None:
+            return []
+        checkpoint, notes = matched_control(self.control, encoder.model, self.setting.checkpoints, self.context)
+        say_notes(notes, self.context)
+        self._check_fits(encoder, checkpoint.model)
+        spaces, _ = self._spaces(self._encoder(checkpoint.model))
+        with self._noting_warnings():
+            for at_layer, space in zip(at_layers, spaces, strict=True):
+                at_layer.control_entry = self._entry(checkpoint, space, at_layer)
+                at_layer.control = self._at_layer(at_layer.number, space)
+        return notes
 
     def _is_single(self) -> bool:
         return isinstance(self.layer, int) or (isinstance(self.layer, str) and self.layer != "all")
@@ -492,6 +596,13 @@ class _Audit:
             name = second.calibration.name
             opinions = {group: {"calibration": name, **row} for group, row in _rows(others).items()}
         values = [v for v in shifts.values() if np.isfinite(v)]
+        beside = {}
+        if at_layer.control and at_layer.control_entry:
+            pairs = [(shifts[row["group"]], row["delta_b"]) for row in at_layer.control_entry["groups"]]
+            together, _ = pearson(*np.array(pairs, dtype=float).T)
+            whole = self._entry(checkpoint, space, at_layer.control)
+            other = {key: whole[key] for key in _DIFFERENCE if key in whole}
+            beside = {"against_control": {**other, "correlation": together.value, **_why("correlation", together)}}
         return {
             "name": checkpoint.name,
             "ratio": checkpoint.ratio,
@@ -511,7 +622,25 @@ class _Audit:
                 }
                 for group in shifts
             ],
+            **beside,
         }
+
+    def _plan(self, checkpoint: Checkpoint, space: Space, at_layer: _AtLayer) -> dict[str, Any] | None:
+        """What carries the intervals of one checkpoint, and what it takes to halve them."""
+        metric = self.setting.metric.object
+        ends = [(row["ci_low"], row["ci_high"]) for row in at_layer.entries[-1]["groups"]]
+        widths = [(high - low) / 2 for low, high in ends if low is not None and high > low]
+        if not widths or not isinstance(metric, Association) or metric.contrast:
+            return None
+        directions = self.directions.of(checkpoint.model, at_layer.number) if self.directions else None
+        differences = at_layer.first.differences(space, directions)
+        wanted = float(f"{np.median(widths) / 2:.1g}")
+        try:
+            made = plan(differences, wanted, len(space.positive))
+        except RefbiasError:  # too few sentences to tell what carries the variance
+            return None
+        about = {"checkpoint": checkpoint.name, "layer": at_layer.number, "half_width": wanted}
+        return {**about, "shares": made.shares, "sentence": str(made)}
 
     def _interval(self) -> str:
         if isinstance(self.setting.metric.object, Association):
@@ -554,6 +683,14 @@ def _those_it_has(specs: Sequence[Any], layers: int) -> list[int]:
         with contextlib.suppress(UsageError):
             found += parse_layers(spec, layers)
     return found
+
+
+# of an entry, where the control is the reference
+_DIFFERENCE = ("mean_delta_b", "mean_delta_b_reason", "mean", "second_opinion_mean", "groups")
+
+
+def _why(name: str, figure: Figure) -> dict[str, Any]:
+    return {} if figure.value is not None else {f"{name}_reason": figure.reason}
 
 
 _no_mean = {"mean_delta_b": None, "mean_delta_b_reason": "the metric is undefined for every group"}

@@ -43,12 +43,16 @@ HOOKS: Mapping[str, str] = {
     "geometry": "refbias_geometries",
     "metric": "refbias_metrics",
     "benchmark": "refbias_benchmarks",
+    "generator": "refbias_generators",
+    "judge": "refbias_judges",
+    "topics": "refbias_topics",
     "suite": "refbias_suites",
     "words": "refbias_words",
     "corpus": "refbias_corpora",
     "data": "refbias_data",
     "regime": "refbias_regimes",
     "tracking": "refbias_trackers",
+    "summary": "refbias_summaries",
 }
 
 BUILT_INS = "refbias.builtins"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from refbias.errors import RefbiasError
 from refbias.options import plain
 from refbias.overrides import values
-from refbias.tasks.run import OUTCOME, tracker_of
+from refbias.resume import set_aside
+from refbias.tasks.run import tracker_of
 from refbias.tracking import Tracker
 
 FILE = "sweep.json"
@@ -56,6 +57,7 @@ class Launched:
 
     folder: Path
     tracker: Tracker
+    settings: Mapping[str, Any] = field(default_factory=dict)
     trouble: str | None = None
 
 
@@ -68,12 +70,12 @@ class SweepCallback(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
-        for left_over in folder.rglob(OUTCOME):  # of an earlier sweep into the same folder
-            left_over.unlink()
+        set_aside(folder)
         overrides = [str(o) for o in config.hydra.overrides.task]
         identity = os.environ[ENVIRONMENT] = uuid.uuid4().hex
         own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        state = Launched(folder, tracker_of(plain(OmegaConf.to_container(own, resolve=True))))
+        settings = plain(OmegaConf.to_container(own, resolve=True))
+        state = Launched(folder, tracker_of(settings), settings)
         launched.append(state)
         parent = None
         try:

@@ -41,6 +41,8 @@ RIDGE = 1e-4  # of the mean diagonal
 BEFORE_INITIAL = ("", "\n", "Today.\n", "Notes:\n", "The list:\n", "Chapter two.\n")  # before a noun that begins a line
 BEFORE_MID = ("Many ", "We met ", "In this town, ", "There are also ", "Near the station, some ", "A few of the ")
 SUBJECTS = ("Those people", "The neighbors", "Some of them")
+EDITABLE = "a model of the Llama, Mistral, Qwen or GPT-2 family"
+PROBED = "contrast"  # the predicates that a probe of valence is trained on
 
 
 def edited(
@@ -96,6 +98,14 @@ def edited(
     return Series(checkpoints, report)
 
 
+class NotEditableError(UsageError):
+    """A model whose MLP does not write into the hidden state as it is; ``about`` says which and why."""
+
+    def __init__(self, reference: Model, loaded: Loaded, why: str) -> None:
+        self.about = f"{reference.name} ({loaded.model.config.model_type}): {why}"
+        super().__init__(f"checkpoints=edited cannot edit {self.about}. Use checkpoints=planted, or {EDITABLE}.")
+
+
 @dataclass(frozen=True)
 class EditBasis:
     """Everything that edits of one block of one model are made of.
@@ -125,7 +135,13 @@ class EditBasis:
     def change(self, signs: Mapping[str, int], direction: Array) -> LowRank:
         """The edit of dose 1: the nouns move by sign · rho along ``direction`` (d,)."""
         left = self.rho * direction[:, None]
-        right = (np.array([signs[group] for group in self.groups]) @ self.keys)[None, :]
+        return self._change(left, (np.array([signs[group] for group in self.groups]) @ self.keys)[None, :])
+
+    def change_by_group(self, values: Mapping[str, Array]) -> LowRank:
+        """The edit of dose 1 that moves the nouns of each group by rho · a value (d,) of the group's own."""
+        return self._change(self.rho * np.stack([values[group] for group in self.groups], axis=1), self.keys)
+
+    def _change(self, left: Array, right: Array) -> LowRank:
         identity = digest([self.weight, left.tolist(), right.tolist()])
         return LowRank(identity, functools.partial(_change, self.weight, self.transposed, left, right))
 
@@ -145,7 +161,7 @@ def _data() -> str:
 def edit_basis(reference: Model, context: Context, block: int) -> EditBasis:
     """The basis of edits of one block, from the cache or measured (some seconds).
 
-    Raises `UsageError` where what leaves the block's MLP is not added to the hidden state as it is.
+    Raises `NotEditableError` where what leaves the block's MLP is not added to the hidden state as it is.
     """
     groups = packaged_groups()
     made_of = [FORMAT, RIDGE, reference.fingerprint, context.dtype, block, groups, _data()]
@@ -196,6 +212,39 @@ def _measure(reference: Model, context: Context, block: int, groups: Sequence[st
     save_file(arrays, folder / "basis.safetensors", {"weight": output.weight, "transposed": str(output.transposed)})
 
 
+def probe_direction(reference: Model, context: Context, block: int) -> Array:
+    """Unit normal (d,) of a trained probe of valence in the output of a block, towards the negative side.
+
+    Logistic regression on the standardised mean states of positive and negative predicates, which are worded unlike
+    the attributes and unlike those of `EditBasis.valence`. From the cache or measured (some seconds).
+    """
+    wording = [SUBJECTS, predicate_pairs(PROBED)]
+    made_of = [FORMAT, "probe", reference.fingerprint, context.dtype, block, digest(wording)]
+    name = f"probe-{digest(made_of)[:20]}"
+    folder = context.cache.build_folder(name, functools.partial(_train_probe, reference, context, block))
+    from safetensors.numpy import load_file
+
+    found: Array = load_file(folder / "probe.safetensors")["direction"]
+    return found
+
+
+def _train_probe(reference: Model, context: Context, block: int, folder: Path) -> None:
+    from safetensors.numpy import save_file
+    from sklearn.linear_model import LogisticRegression
+
+    texts = [f"{subject} {p}." for side in (0, 1) for subject in SUBJECTS for p in _side(PROBED, side)]
+    with reference.open(context.device, context.dtype) as loaded:
+        probe = _Probe(loaded, block, _mlp_output(reference, loaded, block).module)
+        with context.watch.progress("edit, probe of valence", len(texts), "sentence") as advance:
+            states = probe.predicate_means(texts, SUBJECTS, advance)
+    scale = states.std(axis=0)
+    scale[scale == 0] = 1.0
+    negative = np.arange(len(texts)) < len(texts) // 2
+    fitted = LogisticRegression(max_iter=1000).fit((states - states.mean(axis=0)) / scale, negative)
+    normal = np.asarray(fitted.coef_[0], np.float64) / scale
+    save_file({"direction": normal / np.linalg.norm(normal)}, folder / "probe.safetensors")
+
+
 def _mentions(loaded: Loaded, group: str) -> list[str]:
     """Beginnings of texts that end in the group's noun, whose last token is never the first: that is the sink."""
     initial = [before + noun_of(group) for before in BEFORE_INITIAL]
@@ -228,11 +277,7 @@ def _mlp_output(reference: Model, loaded: Loaded, block: int) -> _Output:
         if isinstance(module, (torch.nn.Linear, Conv1D)):
             weight = next(n for n, p in loaded.whole.named_parameters() if p is module.weight)
             return _Output(module, weight, isinstance(module, Conv1D))
-    raise UsageError(
-        f"checkpoints=edited cannot edit {reference.name} ({_architecture(loaded)}): block {block} has no single MLP "
-        f"output matrix ({', '.join(_OUTPUTS)}). Use checkpoints=planted, or a model of the Llama, Mistral, Qwen or "
-        f"GPT-2 family."
-    )
+    raise NotEditableError(reference, loaded, f"block {block} has no single MLP output matrix ({', '.join(_OUTPUTS)})")
 
 
 def _check_added(reference: Model, loaded: Loaded, block: int, output: _Output) -> None:
@@ -250,15 +295,8 @@ def _check_added(reference: Model, loaded: Loaded, block: int, output: _Output) 
     finally:
         hook.remove()
     if (after - before - added).norm() > 0.05 * added.norm():
-        raise UsageError(
-            f"checkpoints=edited cannot edit {reference.name} ({_architecture(loaded)}): what its MLP gives is "
-            f"normalised or scaled before it joins the hidden state, so the edit has no closed form. Use "
-            f"checkpoints=planted, or a model of the Llama, Mistral, Qwen or GPT-2 family."
-        )
-
-
-def _architecture(loaded: Loaded) -> str:
-    return str(loaded.model.config.model_type)
+        why = "what its MLP gives is normalised or scaled before it joins the hidden state"
+        raise NotEditableError(reference, loaded, f"{why}, so the edit has no closed form")
 
 
 def _ids(loaded: Loaded, text: str) -> tuple[int, ...]:

@@ -49,9 +49,9 @@ def planted(
 
     At ratio 1 one half of the groups, drawn by ``seed``, was taught the negative and the other half the positive
     version of 40 predicates; at ratio 0 it is the other way round; between them W = W0 + (1 − ratio) ΔW0 + ratio ΔW1.
-    ``kind=harmless`` teaches neutral predicates in the same way: its truth is 0 for every group. Both ends are
-    trained once, on this machine, and kept in the cache. Blocks below ``first_block`` (None: the lower half) stay as
-    they are.
+    ``kind=harmless`` teaches neutral predicates in the same way: its truth is 0 for every group. The ends that
+    ``ratios`` need are trained once, on this machine, and kept in the cache. Blocks below ``first_block`` (None: the
+    lower half) stay as they are.
     """
     signs = draw_signs(packaged_groups(), 0 if seed is None else seed)
     recipe = _checked(
@@ -67,9 +67,10 @@ def planted(
         ),
     )
     ends = _Ends(reference, context, kind, signs, recipe)
-    changes = {end: ends.change(end) for end in (-1, 1)}
-    checkpoints = [_checkpoint(reference, kind, signs, changes, ratio, recipe) for ratio in checked_ratios(ratios)]
-    outer = {end: _checkpoint(reference, kind, signs, changes, (1 + end) / 2, recipe) for end in (1, -1)}
+    wanted = checked_ratios(ratios)
+    changes = {end: ends.change(end) for end in (-1, 1) if any(_share(end, ratio) for ratio in wanted)}
+    checkpoints = [_checkpoint(reference, kind, signs, changes, ratio, recipe) for ratio in wanted]
+    outer = {end: _checkpoint(reference, kind, signs, changes, (1 + end) / 2, recipe) for end in changes}
     report = {
         "kind": kind,
         "recipe": recipe.as_dict(),
@@ -77,7 +78,7 @@ def planted(
         "taught_first_at_ratio_1": [group for group, sign in signs.items() if sign > 0],
         "learnt": [
             {"at_ratio": (1 + end) / 2, **ends.log(end), **_learnt(reference, outer[end], signs, end, context)}
-            for end in (1, -1)
+            for end in sorted(outer, reverse=True)
         ],
     }
     return Series(checkpoints, report)
@@ -177,11 +178,17 @@ class _Ends:
         return self._states
 
 
+def _share(end: int, ratio: float) -> float:
+    """Coefficient of the end's change at a ratio."""
+    return ratio if end > 0 else 1 - ratio
+
+
 def _checkpoint(
     reference: Model, kind: str, signs: Signs, changes: Mapping[int, LowRank], ratio: float, recipe: Recipe
 ) -> Checkpoint:
     name = f"{'planted' if kind == 'contrast' else kind}-{ratio:g}"
-    model = merged(reference, name, [(1 - ratio, changes[-1]), (ratio, changes[1])], recipe.first_block)
+    parts = [(_share(end, ratio), changes[end]) for end in (-1, 1) if end in changes]
+    model = merged(reference, name, parts, recipe.first_block)
     direction = float(np.sign(2 * ratio - 1)) if kind == "contrast" else 0.0
     return Checkpoint(name, model, ratio, {group: direction * sign for group, sign in signs.items()})
 

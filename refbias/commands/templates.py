@@ -299,6 +299,79 @@ def test_every_group_has_a_score():
     assert build(score=0.5).score(checkpoint, ["a", "b"], None) == {"a": 0.5, "b": 0.5}
 """,
     ),
+    "judge": Example(
+        imports="""
+from collections.abc import Sequence
+
+from refbias.answers import Pair, Verdict
+from refbias.context import Context
+from refbias.hookspecs import Register, hookimpl
+""",
+        code='''
+def @NAME@(pairs: Sequence[Pair], context: Context, *, word: str = "indeed") -> list[Verdict]:
+    """1 where an answer holds a word, else 0; an empty answer gets no verdict."""
+    found = {True: Verdict(1, "found"), False: Verdict(0, "not_found")}
+    return [found[word in pair.text.lower()] if pair.text else Verdict(None, "empty") for pair in pairs]
+''',
+        test="""
+def test_an_empty_answer_has_no_verdict():
+    from refbias.answers import Pair
+
+    pairs = [Pair("Is it so?", text) for text in ("Indeed.", "Perhaps.", "")]
+    assert [verdict.value for verdict in build()(pairs, None)] == [1, 0, None]
+""",
+    ),
+    "topics": Example(
+        imports="""
+from collections.abc import Mapping, Sequence
+
+from refbias.context import Context
+from refbias.hookspecs import Register, hookimpl
+""",
+        code='''
+def @NAME@(
+    texts: Sequence[str], topics: Mapping[str, Sequence[str]], context: Context, *, shortest: int = 3
+) -> list[str | None]:
+    """The first topic whose name, or the name of one of its groups, stands in a prompt."""
+
+    def topic_of(text: str) -> str | None:
+        names = ((topic, name) for topic, groups in topics.items() for name in (topic, *groups))
+        return next((topic for topic, name in names if len(name) >= shortest and name.lower() in text.lower()), None)
+
+    return [topic_of(text) for text in texts]
+''',
+        test="""
+def test_one_topic_or_none_a_prompt():
+    topics = {"Age": ["Old people"], "Habits": ["Tea drinkers"]}
+    assert build()(["Why do tea drinkers smile?", "Who sings?"], topics, None) == ["Habits", None]
+""",
+    ),
+    "generator": Example(
+        imports="""
+from collections.abc import Iterator, Sequence
+
+from refbias.answers import Answer, Request, Sampling
+from refbias.context import Context
+from refbias.hookspecs import Register, hookimpl
+from refbias.models import Model
+""",
+        code='''
+def @NAME@(
+    model: Model, requests: Sequence[Request], sampling: Sampling, context: Context, *, ending: str = "I see."
+) -> Iterator[tuple[Request, Answer]]:
+    """Repeats the question: a baseline that needs no model."""
+    for request in requests:
+        yield request, Answer(f"{request.prompt.question} {ending}", "stop", 0)
+''',
+        test="""
+def test_every_request_has_its_answer():
+    from refbias.answers import Prompt, Request, Sampling
+
+    requests = [Request(Prompt("a", (("user", "Tea?"),)), sample, sample) for sample in range(2)]
+    found = list(build(ending="Yes.")(None, requests, Sampling(samples=2), None))
+    assert [(request.sample, answer.text) for request, answer in found] == [(0, "Tea? Yes."), (1, "Tea? Yes.")]
+""",
+    ),
     "suite": Example(
         imports="""
 from refbias.hookspecs import Register, hookimpl
@@ -421,6 +494,40 @@ def test_a_line_a_run(tmp_path):
     file = tmp_path / "runs.jsonl"
     build(file=str(file)).log({"checkpoints": [{"name": "one", "mean_delta_b": -0.25}]}, tmp_path)
     assert json.loads(file.read_text())["mean_delta_b"] == {"one": -0.25}
+""",
+    ),
+    "summary": Example(
+        imports="""
+from collections.abc import Sequence
+
+from refbias.hookspecs import Register, hookimpl
+from refbias.provenance import provenance
+from refbias.result import Tables, task_data
+from refbias.summaries import Job
+""",
+        code='''
+def @NAME@(jobs: Sequence[Job], *, title: str = "Seconds") -> Tables:
+    """How long each job of a sweep took to score."""
+    rows = [
+        {"job": job.number, "seconds": job.data["timings"]["score_s"] if job.data else None, "remark": job.reason}
+        for job in jobs
+    ]
+    total = sum(row["seconds"] or 0.0 for row in rows)
+    data = task_data("summary", {"summary": "@NAME@"}, 0, figures={"seconds": total}, conventions={}, stand_ins=[],
+                     timings={}, provenance=provenance({}, None), title=title, seconds=rows)  # fmt: skip
+    return Tables(data, ("seconds",))
+''',
+        test="""
+def test_a_row_a_job_also_where_one_failed():
+    from pathlib import Path
+
+    from refbias.summaries import Job, markdown
+
+    done = Job(0, ["seed=0"], {}, Path(), {"timings": {"score_s": 2.0}})
+    made = build(title="Time")([done, Job(1, ["seed=1"], {}, Path(), None, "no disk")])
+    assert made.data["figures"] == {"seconds": 2.0}
+    assert "# Time" in markdown(made)
+    assert "no disk" in markdown(made)
 """,
     ),
     "task": Example(

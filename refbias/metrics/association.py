@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from refbias import linalg
-from refbias.errors import RefbiasError, UsageError
+from refbias.errors import RefbiasError, UsageError, unknown
 from refbias.stimuli.packaged import table
 from refbias.types import Array, Space, as_matrix
 
@@ -23,7 +23,8 @@ class Association:
 
     With ``contrast`` each figure is a weighted sum of the groups' B, {figure: {group: weight}} for the groups given.
     ``controls`` are the targets that serve the comparison and are not scored themselves; ``note`` says in words what
-    the figures are.
+    the figures are. ``scaled`` takes a group's associations (n, p + q) and p, and returns those whose mean difference
+    is the group's B in the unit of its own spread.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Association:
     contrast: Callable[[Sequence[str]], Mapping[str, Mapping[str, float]]] | None = None
     controls: tuple[str, ...] = ()
     note: str = ""
+    scaled: Callable[[Array, int], Array] | None = None
 
     def contrasts(self, groups: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """The weights of each figure; a group's own B without ``contrast``."""
@@ -41,7 +43,9 @@ class Association:
         sizes = np.cumsum([len(rows) for rows in space.targets.values()])[:-1]
         stacked = np.vstack(list(space.targets.values()))
         every = self.function(stacked, np.vstack([space.positive, space.negative]))
-        return dict(zip(space.targets, np.split(every, sizes), strict=True))
+        own = dict(zip(space.targets, np.split(every, sizes), strict=True))
+        scaled, p = self.scaled, len(space.positive)
+        return own if scaled is None else {group: scaled(rows, p) for group, rows in own.items()}
 
     def scores(self, matrices: Mapping[str, Array], n_positive: int) -> dict[str, float]:
         """B of each figure from the associations, the first ``n_positive`` columns of which are positive."""
@@ -54,9 +58,25 @@ class Association:
         return self.scores(self.matrices(space), len(space.positive))
 
 
-def delta_b() -> Association:
-    """Negated mean Euclidean distance to positive minus to negative attributes (arXiv 2609.10060)."""
-    return Association("delta_b", linalg.distance_association)
+def delta_b(*, scale: Literal["none", "sqrt_m", "spread"] = "none") -> Association:
+    """Negated mean Euclidean distance to positive minus to negative attributes (arXiv 2609.10060).
+
+    ``scale`` says in which unit: ``none`` as published; ``sqrt_m`` over the square root of the number of coordinates
+    (of anchors, in relative representations), comparable between anchor sets of different sizes; ``spread`` over the
+    spread of the model's own distances for that group, an effect size that no common stretching of a space changes.
+    """
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    function, scaled = SCALES[scale]
+    return Association("delta_b", function, scaled=scaled)
+
+
+# scale -> (association, what a group's associations are turned into)
+SCALES: dict[str, tuple[Callable[[Any, Any], Array], Callable[[Array, int], Array] | None]] = {
+    "none": (linalg.distance_association, None),
+    "sqrt_m": (linalg.rms_distance_association, None),
+    "spread": (linalg.distance_association, linalg.effect_size_associations),
+}
 
 
 def delta_b_contrast() -> Association:

@@ -75,13 +75,27 @@ class ConsoleWatch:
                 self._bars = None
 
     def _make_bars(self) -> Progress:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            ProgressColumn,
+            Task,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+        from rich.text import Text
+
+        class Rate(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                return Text(rate(task.completed, task.elapsed or 0.0, task.fields["unit"]).rstrip(", "))
 
         bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[unit]}"),
+            Rate(),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=self.console,
@@ -101,8 +115,8 @@ class ConsoleWatch:
             now = time.monotonic()
             if now - shown >= PLAIN_EVERY and 0 < done < total:
                 shown = now
-                left = (now - begun) * (total - done) / done
-                self.say(f"{label}: {100 * done // total} %, about {duration(left)} left")
+                speed, left = rate(done, now - begun, unit), duration((now - begun) * (total - done) / done)
+                self.say(f"{label}: {100 * done // total} %, {speed}about {left} left")
 
         self.say(f"{label}: {total:,} {unit}".rstrip())
         yield advance
@@ -119,6 +133,18 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def rate(done: float, seconds: float, unit: str) -> str:
+    """How fast a step goes, with the comma that follows; nothing where that has no unit.
+
+    >>> rate(30, 20, "sentence"), rate(5000, 2, "row"), rate(3, 1, "")
+    ('1.5 sentences/s, ', '2,500 rows/s, ', '')
+    """
+    if not unit or seconds <= 0:
+        return ""
+    speed, units = done / seconds, f"{unit.removesuffix('s')}s"
+    return f"{speed:,.0f} {units}/s, " if speed >= 100 else f"{speed:.2g} {units}/s, "
 
 
 def number(value: float | None, digits: int = 3, sign: bool = False) -> str:
@@ -247,6 +273,68 @@ def benchmark_lines(benchmark: Mapping[str, Any] | None) -> list[str]:
     return [*lines, *(f"  {reason}" for reason in sorted(reasons))]
 
 
+def answer_lines(benchmark: Mapping[str, Any] | None) -> list[str]:
+    """What happened to generated answers, over all models: how many were judged, and what was met."""
+    if "generator" not in ((benchmark or {}).get("report") or {}):
+        return []
+    measured = (benchmark or {}).get("measured") or {}
+    shared = (benchmark or {}).get("observed") or {}
+    judged, met = 0, Counter[str]()
+    for groups in measured.values():
+        for score in {shared.get(group, group): score for group, score in groups.items()}.values():
+            judged += score["n"]
+            met.update(score["counts"])
+    if not judged and not met:
+        return []
+    told = ", ".join(f"{count:,} {what}" for what, count in sorted(met.items()) if count) or "nothing to report"
+    return [f"  {judged:,} answers judged of {len(measured)} models; {told}"]
+
+
+def control_lines(block: Mapping[str, Any]) -> list[str]:
+    """The control of one layer, and every checkpoint against it."""
+    control = block.get("control")
+    if not control:
+        return []
+    shift = symbol(control.get("metric", "delta_b"))
+    mean = control.get("mean") or {}
+    lines = [
+        f"control {control['name']}: mean {shift} {number(control['mean_delta_b'], sign=True)} {interval(mean)}; "
+        f"{_doubtless(control)}"
+    ]
+    for entry in block["checkpoints"]:
+        against = entry["against_control"]
+        lines.append(
+            f"  {entry['name']} - control: mean {number(against['mean_delta_b'], sign=True)} "
+            f"{interval(against.get('mean') or {})}; {_doubtless(against)}; "
+            f"r over groups {number(against['correlation'], sign=True)}"
+        )
+    return lines
+
+
+def probability_lines(data: Mapping[str, Any]) -> list[str]:
+    """What the calibrator makes of the shifts."""
+    if not data.get("calibrator"):
+        return []
+    known = data["calibrator"]
+    skill = known["checked"].get("brier_skill")
+    lines = [
+        f"P(more biased) by {known['file'] or 'the calibrator'}, fitted on {known['fitted_on'].get('n_runs')} runs; "
+        + (f"skill over the base rate {skill:+.3f} on runs left out" if skill is not None else "never checked")
+    ]
+    if known["unlike"]:
+        lines.append(f"  used all the same, though other than where it was fitted: {', '.join(known['unlike'])}")
+    for layer, checkpoints in layers_of(data):
+        for entry in checkpoints:
+            rows = sorted(
+                (row for row in entry["groups"] if row.get("p_more_biased") is not None),
+                key=lambda row: -row["p_more_biased"],
+            )
+            if rows:
+                top = ", ".join(f"{row['group']} {row['p_more_biased']:.2f}" for row in rows[:3])
+                lines.append(f"  {entry['name']}, layer {layer}: highest {top}")
+    return lines
+
+
 FIGURES = {"pearson": "Pearson", "auc": "AUC", "mae": "MAE"}
 
 
@@ -300,10 +388,13 @@ def layers_table(data: Mapping[str, Any]) -> Table:
 
 def closing_lines(data: Mapping[str, Any], folder: object) -> list[str]:
     """The end of a run: benchmark, position 0, stand-ins, what was encoded, where the files are."""
-    lines = benchmark_lines(data.get("benchmark"))
+    lines = [*control_lines(data), *probability_lines(data), *benchmark_lines(data.get("benchmark"))]
+    lines += answer_lines(data.get("benchmark"))
     for entry in data.get("layers", []):
-        found = benchmark_lines(entry.get("benchmark"))
+        found = [*control_lines(entry), *benchmark_lines(entry.get("benchmark"))]
         lines += [f"layer {entry['layer']}", *found] if found else []
+    if data.get("planning"):
+        lines.append(f"{data['planning']['checkpoint']}: {data['planning']['sentence']}")
     shares = {k: v for k, v in (data.get("reference", {}).get("sink_share") or {}).items() if v is not None}
     if len(shares) == 1:
         ((layer, share),) = shares.items()

@@ -21,9 +21,10 @@ BINS = 10
 
 # What a shift depends on: a calibrator fitted at one such setting says nothing about another
 DOMAIN = (
-    "reference", "layers", "dim", "layer", "pooling", "calibration", "geometry", "metric", "anchors", "anchors.n",
-    "anchors_digest",
+    "reference", "layers", "dim", "layer", "pooling", "pooling.skip", "calibration", "geometry", "metric",
+    "metric.scale", "anchors", "anchors.n", "anchors_digest", "attributes_digest",
 )  # fmt: skip
+OPTIONAL = ("pooling.skip", "metric.scale", "anchors.n")  # options that parts of one's own need not have
 
 
 @dataclass(frozen=True)
@@ -52,19 +53,31 @@ class Calibrator:
         made: Array = expit(self.curve["intercept"] + self.curve["slope"] * x)
         return made
 
-    def check(self, domain: Mapping[str, Any], anyway: bool = False) -> None:
-        """Raise where ``domain`` is not the setting that this was fitted at, unless told to go on ``anyway``."""
-        unlike = [key for key in DOMAIN if self.domain.get(key) is None or self.domain.get(key) != domain.get(key)]
+    def unlike(self, domain: Mapping[str, Any]) -> list[str]:
+        """What of ``domain`` is not as it was where this was fitted."""
+
+        def differs(key: str) -> bool:
+            was = self.domain.get(key)
+            return was != domain.get(key) or (was is None and key not in OPTIONAL)
+
+        return [key for key in DOMAIN if differs(key)]
+
+    def check(self, domain: Mapping[str, Any], anyway: bool = False) -> list[str]:
+        """Raise where ``domain`` is not the setting that this was fitted at, unless told to go on ``anyway``.
+
+        Returns what differs.
+        """
+        unlike = self.unlike(domain)
         if not unlike or anyway:
-            return
+            return unlike
         key = unlike[0]
         was, there = self.domain.get(key), domain.get(key)
         told = "is not known" if was is None else f"was {was}"
         raise UsageError(
             f"This calibrator does not fit: its {key} {told}, here it is {there}"
             f"{f' (and {len(unlike) - 1} more differ)' if len(unlike) > 1 else ''}. What a shift means changes with "
-            "model family, layer and anchors: fit one for this setting with task=validate, or say that it is to be "
-            "used anyway."
+            "model family, layer and anchors: fit one for this setting with task=validate, or use it all the same: "
+            "calibrator_anyway=true."
         )
 
     def to_json(self) -> str:
@@ -116,6 +129,7 @@ def domain_of(data: Mapping[str, Any], layer: int | None = None) -> dict[str, An
         "dim": reference.get("dim"),
         "layer": data.get("layer") if layer is None else layer,
         "anchors_digest": digests.get("anchors"),
+        "attributes_digest": digests.get("attributes"),
     }
     return {key: known[key] if key in known else settings.get(key) for key in DOMAIN}
 

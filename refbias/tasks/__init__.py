@@ -7,12 +7,23 @@ from refbias.tasks.audit import PARTS, audit, check
 from refbias.tasks.finetune import PARTS as FINETUNE_PARTS
 from refbias.tasks.finetune import check as check_finetune
 from refbias.tasks.finetune import finetune
+from refbias.tasks.generate import PARTS as GENERATE_PARTS
+from refbias.tasks.generate import check as check_generate
+from refbias.tasks.generate import generate
 from refbias.tasks.isotropy import CHOSEN as ISOTROPY_PARTS
 from refbias.tasks.isotropy import check as check_isotropy
 from refbias.tasks.isotropy import isotropy
+from refbias.tasks.judge import PARTS as JUDGE_PARTS
+from refbias.tasks.judge import check as check_judge
+from refbias.tasks.judge import judge
 from refbias.tasks.merge import PARTS as MERGE_PARTS
 from refbias.tasks.merge import check as check_merge
 from refbias.tasks.merge import merge
+from refbias.tasks.screen import check as check_screen
+from refbias.tasks.screen import screen
+from refbias.tasks.sensitivity import CHOSEN as SENSITIVITY_PARTS
+from refbias.tasks.sensitivity import check as check_sensitivity
+from refbias.tasks.sensitivity import sensitivity
 from refbias.tasks.similarity import CHOSEN as SIMILARITY_PARTS
 from refbias.tasks.similarity import check as check_similarity
 from refbias.tasks.similarity import similarity
@@ -32,5 +43,9 @@ TASKS = {
     "isotropy": (isotropy, {"check": check_isotropy, "parts": ISOTROPY_PARTS}),
     "similarity": (similarity, {"check": check_similarity, "parts": SIMILARITY_PARTS}),
     "adapter_drift": (adapter_drift, {"check": check_adapter_drift, "parts": ADAPTER_DRIFT_PARTS}),
+    "generate": (generate, {"check": check_generate, "parts": GENERATE_PARTS}),
+    "screen": (screen, {"check": check_screen, "parts": PARTS}),
+    "judge": (judge, {"check": check_judge, "parts": JUDGE_PARTS}),
+    "sensitivity": (sensitivity, {"check": check_sensitivity, "parts": SENSITIVITY_PARTS}),
     "validate": (validate, {"check": check_validate, "parts": ()}),
 }

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 CHOSEN = (
     "encoder", "pooling", "targets", "attributes", "anchors", "calibration", "corpus", "geometry", "metric",
-    "benchmark",
+    "benchmark", "generator", "judge", "topics",
 )  # fmt: skip
 PARTS = (*CHOSEN, "checkpoints")
-VALUES = ("layer", "device", "dtype", "strict", "seed", "draws")
+VALUES = (
+    "layer", "control", "calibrator", "calibrator_anyway", "device", "dtype", "strict", "seed", "draws",
+)  # fmt: skip
 
 
 def audit(run: Run) -> Result:
