@@ -157,7 +157,7 @@ def test_completion_knows_options_and_parameters() -> None:
         (["reference=a=b"], r"'reference=a=b' is not understood. Expected key=value"),
         (["pooling=mean,max"], r"To sweep over it, add --multirun"),
         (["-m", "metric=seat,cka_drift", "metric.kernel=rbf"], r"metric=seat has no option 'kernel'.*preset"),
-        (["+experiment=nothing"], r"Could not find 'experiment/nothing'"),
+        (["+experiment=nothing"], r"No experiment 'nothing'. Available: delta_b/anchors"),
         (["--config-dir", "nowhere"], r"nowhere' not found"),
         (["layer=1.5", "tracking=none"], r"layer=1.5 is no layer"),
         (["draws=5", "tracking=none"], r"draws=5: intervals need"),

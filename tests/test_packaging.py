@@ -65,6 +65,9 @@ def test_every_package_is_listed(project):
         assert (ROOT / Path(*package.split(".")) / "__init__.py").is_file(), f"{package} lacks __init__.py"
 
 
+NOT_INSTALLED_HERE = ("vllm", "lm-eval")  # extras that bring a torch of their own, or a great deal more
+
+
 def test_pins_are_exact_and_within_the_ranges(project, pins):
     assert all(re.fullmatch(r"==[^*]+", str(pin.specifier)) and not pin.marker for pin in pins)
     names = [canonicalize_name(pin.name) for pin in pins]
@@ -73,7 +76,7 @@ def test_pins_are_exact_and_within_the_ranges(project, pins):
     wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     wanted += [line for lines in project["project"]["optional-dependencies"].values() for line in lines]
     for requirement in map(Requirement, wanted):
-        if requirement.name != "refbias":
+        if requirement.name not in ("refbias", *NOT_INSTALLED_HERE):
             assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), str(requirement)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -235,3 +236,129 @@ def test_groups_can_be_chosen(pair):
 def test_two_models_of_one_name_are_told_apart(pair):
     names = [c["name"] for c in audit(pair[0], [pair[1], pair[1]]).data["checkpoints"]]
     assert len(set(names)) == 2
+
+
+def test_it_says_how_many_sentences_would_be_enough(pair):
+    from refbias.statistics.planning import plan
+
+    found = audit(*pair).data["planning"]
+    comparison = refbias.comparison.Comparison(space_of(pair[0]))
+    expected = plan(comparison.differences(space_of(pair[1])), found["half_width"], 3)
+    assert found["sentence"] == str(expected)
+    assert found["shares"] == pytest.approx(expected.shares)
+    assert audit(pair[0], pair[0]).data["planning"] is None
+    assert audit(*pair, geometry="cka").data["planning"] is None
+
+
+# A control beside the suspect ------------------------------------------------------------------------------------
+
+
+def test_a_control_gives_the_difference_of_both_shifts(pair, tmp_path):
+    beside = model(tmp_path, "beside", 2)
+    result = audit(*pair, control=beside).data
+    spaces = {name: space_of(path) for name, path in zip(("ref", "aud", "ctl"), (*pair, beside), strict=True)}
+    suspect = refbias.compare_spaces(spaces["ref"], spaces["aud"])
+    control = refbias.compare_spaces(spaces["ref"], spaces["ctl"])
+    assert {g["group"]: g["delta_b"] for g in result["control"]["groups"]} == dict(control)
+    against = result["checkpoints"][0]["against_control"]
+    differences = {g["group"]: g["delta_b"] for g in against["groups"]}
+    assert differences == pytest.approx({g: suspect[g] - control[g] for g in suspect})
+    assert against["correlation"] is None
+    assert "3" in against["correlation_reason"]
+    for group in against["groups"]:
+        assert group["ci_low"] < group["delta_b"] < group["ci_high"]
+    assert result["settings"]["control"] == beside
+    validate(result)
+
+
+def test_a_model_as_its_own_control_differs_by_nothing(pair):
+    against = audit(*pair, control=pair[1]).data["checkpoints"][0]["against_control"]
+    assert [(g["delta_b"], g["p_value"]) for g in against["groups"]] == [(0, 1), (0, 1)]
+
+
+def test_every_layer_has_its_own_control(tmp_path):
+    paths = [model(tmp_path, name, seed, layers=2) for seed, name in enumerate(("ref", "aud", "ctl"))]
+    blocks = audit(paths[0], paths[1], control=paths[2], layer=[1, 2]).data["layers"]
+    alone = [audit(paths[0], paths[2], layer=k).data["checkpoints"][0]["groups"] for k in (1, 2)]
+    assert [block["control"]["groups"] for block in blocks] == alone
+
+
+@pytest.mark.parametrize("geometry", ["procrustes", "cka"])
+def test_a_control_needs_scores_of_each_space(pair, geometry):
+    with pytest.raises(UsageError, match=rf"control=….*geometry={geometry}.*Use geometry=relative or"):
+        audit(*pair, control=pair[1], geometry=geometry)
+
+
+def test_an_automatic_control_needs_a_causal_model(pair):
+    with pytest.raises(UsageError, match=r"control=auto fine-tunes a causal language model.*control=MODEL"):
+        audit(*pair, control="auto")
+
+
+# What a shift means ----------------------------------------------------------------------------------------------
+
+
+def calibrator(data: dict, **other) -> Any:
+    from refbias.statistics import Calibrator, domain_of
+
+    return Calibrator(
+        "logistic", {"intercept": -1.0, "slope": -2.0}, {**domain_of(data), **other}, {"n_runs": 3}, {}, {}
+    )
+
+
+def test_a_calibrator_turns_shifts_into_probabilities(pair, tmp_path):
+    plain = audit(*pair).data
+    file = tmp_path / "calibrator.json"
+    calibrator(plain).save(file)
+    data = audit(*pair, calibrator=str(file)).data
+    for row in data["checkpoints"][0]["groups"]:
+        assert row["p_more_biased"] == pytest.approx(1 / (1 + np.exp(1 + 2 * row["delta_b"])))
+    assert data["calibrator"]["file"] == str(file)
+    validate(data)
+
+
+@pytest.mark.parametrize("other", [{"layer": 3}, {"anchors_digest": "else"}, {"reference": "another"}])
+def test_a_calibrator_of_another_setting_is_refused(pair, other):
+    with pytest.raises(UsageError, match=f"does not fit: its {next(iter(other))} was"):
+        audit(*pair, calibrator=calibrator(audit(*pair).data, **other))
+
+
+def test_a_calibrator_of_another_setting_can_be_used_all_the_same(pair):
+    other = calibrator(audit(*pair).data, layer=3)
+    data = audit(*pair, calibrator=other, calibrator_anyway=True).data
+    assert data["calibrator"]["unlike"] == ["layer"]
+    assert all(0 < row["p_more_biased"] < 1 for row in data["checkpoints"][0]["groups"])
+
+
+def test_a_missing_calibrator_is_named_before_anything_is_loaded(pair):
+    with pytest.raises(RefbiasError, match=r"nowhere\.json is no readable calibrator"):
+        refbias.pipeline.check(pair[0], pair[1], calibrator="nowhere.json", **OWN)
+
+
+# Benchmarks whose scores have intervals, and units of several groups -----------------------------------------------
+
+
+class Told(Signal):
+    """Scores with intervals and counts; both groups share one unit."""
+
+    units = property(lambda self: {"Bakers": "people", "Cyclists": "people"})
+    report = property(lambda self: {"list_version": "1"})
+
+    def score(self, checkpoint, groups, context):
+        from refbias.answers import Score
+
+        value = self.scores[checkpoint.name]
+        return {g: Score(value, 0.0, 1.0, n=8, prompts=4, counts={"empty": 1}) for g in groups}
+
+
+def test_groups_of_one_unit_are_one_observation(pair, tmp_path):
+    paths = [pair[1], *(model(tmp_path, f"m{i}", 3 + i) for i in range(3))]
+    scores = dict(zip(paths, (0.1, 0.2, 0.4, 0.3), strict=True))
+    found = audit(pair[0], paths, benchmark=Told({pair[0]: 0.0, **scores})).data
+    block = found["benchmark"]
+    assert block["n_observations"] == 4
+    means = [c["mean_delta_b"] for c in found["checkpoints"]]
+    assert block["pearson"] == pytest.approx(np.corrcoef(means, list(scores.values()))[0, 1])
+    assert block["measured"][paths[0]]["Bakers"]["counts"] == {"empty": 1}
+    assert block["report"] == {"list_version": "1"}
+    assert found["timings"]["benchmark_s"] >= 0
+    validate(found)

@@ -108,7 +108,7 @@ def test_progress_says_how_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None
 
     assert shown(act).splitlines() == [
         "training: 10 steps",
-        "training: 20 %, about 2 min 40 s left",
+        "training: 20 %, 0.05 steps/s, about 2 min 40 s left",
         "training: done in 2 min 0 s",
     ]
 
