@@ -132,8 +132,11 @@ def meta_analysis(r: Sequence[float], n: Sequence[int]) -> Meta:
     )
 
 
-def mean_over_runs(figures: Sequence[Figure]) -> Estimate:
-    """Mean of one figure (an AUC) over independent fine-tune pairs, with Student's t over the pairs."""
+def mean_over_runs(figures: Sequence[Figure], within: tuple[float, float] | None = None) -> Estimate:
+    """Mean of one figure over independent fine-tune pairs, with Student's t over the pairs.
+
+    The interval is cut ``within`` what the figure can be: (0, 1) for an AUC.
+    """
     values = np.array([figure.value for figure in figures if figure.value is not None])
     if not len(values):
         why = figures[0].reason if figures else "there is no fine-tune pair"
@@ -148,4 +151,5 @@ def mean_over_runs(figures: Sequence[Figure]) -> Estimate:
     from scipy.special import stdtrit
 
     half = float(stdtrit(k - 1, (1 + LEVEL) / 2)) * error
-    return Estimate(mean, mean - half, mean + half, None)
+    low, high = within or (-np.inf, np.inf)
+    return Estimate(mean, max(mean - half, low), min(mean + half, high), None)

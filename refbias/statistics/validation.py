@@ -216,7 +216,7 @@ class _Validation:
             found = meta_analysis([row[name] for row in usable], [row["groups"] for row in usable])
             rows.append({"figure": name, "n_of_a_run": "groups", **asdict(found)})
         for name in ("auc", "within_auc"):
-            mean = mean_over_runs([Figure(row[name], row["reason"]) for row in by_run])
+            mean = mean_over_runs([Figure(row[name], row["reason"]) for row in by_run], (0.0, 1.0))
             k = sum(row[name] is not None for row in by_run)
             plain = Meta(k, mean.value, mean.ci_low, mean.ci_high, reason=mean.reason)
             rows.append({"figure": name, "n_of_a_run": None, **asdict(plain)})

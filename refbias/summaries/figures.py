@@ -171,6 +171,7 @@ def costs(data: Data) -> dict[str, Figure]:
         ax.hlines(y + 0.15, low, high, color=VERMILLION, linewidth=5, label="published, lowest to highest")
         ax.plot(seconds, y - 0.12, "o", color=BLUE, markersize=5.5, label="measured here")
         ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:,g}")
         ax.set_yticks(y, labels)
         ax.set_ylim(len(rows) - 0.4, -0.6)
         ax.set_xlabel("seconds", size=LABEL_SIZE)
@@ -230,6 +231,7 @@ def anchors(data: Data) -> dict[str, Figure]:
             )  # fmt: skip
         for panel in (ax, inner):
             panel.set_xscale("log")
+            panel.xaxis.set_major_formatter("{x:g}")
             panel.axhline(0.5, color="black", linewidth=0.8)
             panel.set_ylim(0.4, 1.02)
             panel.set_xlabel("anchors", size=LABEL_SIZE)

@@ -118,7 +118,8 @@ def _setting(jobs: Sequence[Job]) -> str:
         break
     pairs = len({str((job.settings.get("reference"), job.settings.get("checkpoints"))) for job in jobs})
     series = ", ".join(_distinct(str(job.chosen("checkpoints")) for job in jobs))
-    parts.append(f"{series}: {pairs} pair{'s' if pairs != 1 else ''} of fine-tunes")
+    tuned = f"{series}: {pairs} pair{'s' if pairs != 1 else ''} of fine-tunes"
+    parts.append(tuned if series in ("planted", "merge") else series)
     for kind in ("benchmark", "geometry", "pooling", "anchors", "targets", "attributes"):
         chosen = _distinct(job.chosen(kind) for job in jobs)
         if len(chosen) == 1 and chosen[0] is not None:

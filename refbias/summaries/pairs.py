@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -198,10 +198,7 @@ def over_pairs(pairs: Sequence[Pair], figure: str, inside: bool = False) -> Esti
         known = [(v, len(set(pair.groups))) for v, pair in zip(values, pairs, strict=True) if v is not None]
         found = meta_analysis([v for v, _ in known], [n for _, n in known])
         return Estimate(found.value, found.ci_low, found.ci_high, found.p_value, found.reason)
-    mean = mean_over_runs([Figure(value) for value in values])
-    if figure != "auc" or mean.ci_low is None or mean.ci_high is None:
-        return mean
-    return replace(mean, ci_low=max(mean.ci_low, 0.0), ci_high=min(mean.ci_high, 1.0))
+    return mean_over_runs([Figure(value) for value in values], (0.0, 1.0) if figure == "auc" else None)
 
 
 def counted(every: Sequence[Line], figure: str) -> dict[int, Alternative]:

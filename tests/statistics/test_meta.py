@@ -101,6 +101,13 @@ def test_what_has_no_mean_has_a_reason():
         random_effects([0.1, 0.2], [0.1])
 
 
+def test_an_interval_of_an_auc_ends_where_an_auc_ends():
+    figures = [Figure(0.9), Figure(1.0), Figure(0.98)]
+    cut, whole = mean_over_runs(figures, (0.0, 1.0)), mean_over_runs(figures)
+    assert cut.ci_high == 1.0 < whole.ci_high
+    assert cut.ci_low == whole.ci_low
+
+
 def test_a_plain_mean_over_runs_is_a_t_interval():
     values = [0.7, 0.8, 0.65, 0.9]
     found = mean_over_runs([Figure(v) for v in values] + [Figure(None, "one class")])
