@@ -49,6 +49,7 @@ SETTINGS: Mapping[str, str] = {
     "control": "a harmless fine-tune to audit beside the suspect: a model, or auto; null: none",
     "calibrator": "a calibrator.json of task=validate: what the shifts mean as probabilities; null: none",
     "calibrator_anyway": "true uses a calibrator that was fitted at another setting, and says so",
+    "sensitivity": "a sensitivity.json of task=sensitivity: what planted edits would have been found; null: none",
     "layer": "which hidden state: last, an integer, a list, or all",
     "seed": "seed of every random choice",
     "draws": "draws of the bootstrap",
@@ -100,6 +101,7 @@ class Settings:
     control: str | None = None
     calibrator: str | None = None
     calibrator_anyway: bool = MISSING
+    sensitivity: str | None = None
     layer: Any = MISSING  # an integer, a word or a list: checked after composing
     seed: int = MISSING
     draws: int = MISSING

@@ -164,6 +164,7 @@ def check(
     groups: Sequence[str] | None = None,
     control: Any = None,
     calibrator: Any = None,
+    sensitivity: Any = None,
     strict: bool = False,
     seed: int = 0,
     **_: Any,
@@ -174,6 +175,8 @@ def check(
     _check_control(control, by_geometry, by_metric)
     if calibrator is not None:
         _calibrator(calibrator)
+    if sensitivity is not None:
+        _map_of(sensitivity)
     with collecting(strict):
         with_controls(_stimuli(_sentence_sets(targets, attributes, anchors, seed), groups), by_metric)
         if corpus is not None:
@@ -193,6 +196,13 @@ def _check_control(control: Any, geometry: Choice, metric: Choice) -> None:
             f"control=… takes the difference of two shifts group by group, and geometry={geometry.name} with "
             f"metric={metric.name} scores pairs of spaces. Use geometry=relative or geometry=absolute with it."
         )
+
+
+def _map_of(sensitivity: Any) -> Any:
+    """The saved map that a file or a `refbias.sensitivity.SensitivityMap` is."""
+    from refbias.sensitivity import SensitivityMap, load
+
+    return sensitivity if isinstance(sensitivity, SensitivityMap) else load(sensitivity)
 
 
 def _calibrator(calibrator: Any) -> Calibrator:
@@ -222,6 +232,7 @@ def audit(
     control: Any = None,
     calibrator: Any = None,
     calibrator_anyway: bool = False,
+    sensitivity: Any = None,
     device: str | None = None,
     dtype: str | None = None,
     cache: bool | str | Path | Cache = True,
@@ -248,6 +259,8 @@ def audit(
         shifts are then also given as differences to its own
     calibrator : what a shift means as a probability: a file that ``task=validate`` wrote, or a
         `refbias.statistics.Calibrator`; refused where it was fitted at another setting, unless ``calibrator_anyway``
+    sensitivity : a sensitivity.json of ``task=sensitivity`` on the reference: what planted edits an audit at this
+        setting would have found
     corpus : running text whose sentences the calibrations are fitted on, by name, (name, {options}) or a
         `refbias.corpora.Corpus`; None fits them on each model's own anchors
     layer : "last", an integer, a list of them, or "all"; k is Hugging Face's ``hidden_states[k]``
@@ -279,6 +292,7 @@ def audit(
         by_geometry, by_metric, by_calibration = choose(geometry, metric, calibration, seed)
         _check_control(control, by_geometry, by_metric)
         known = None if calibrator is None else _calibrator(calibrator)
+        charted = None if sensitivity is None else _map_of(sensitivity)
         signal = None if benchmark in (None, "none") else resolve("benchmark", benchmark)
         asking = signal is not None and hasattr(signal.object, "prompts")
         writer = resolve("generator", generator) if asking else None
@@ -326,7 +340,18 @@ def audit(
     if known is not None:
         file = None if isinstance(calibrator, Calibrator) else str(calibrator)
         add_probabilities(result.data, known, file, calibrator_anyway)
+    if charted is not None:
+        add_sensitivity(result.data, charted)
     return result
+
+
+def add_sensitivity(data: dict[str, Any], charted: Any) -> None:
+    """Say, for each layer, what planted edits this audit would have found, or why the map does not say; in place."""
+    known = {"setting": data["settings"], "fingerprint": data["reference"]["fingerprint"]}
+    data["sensitivity"] = [
+        {"layer": k, "sentence": charted.statement(layer=k, **known), "reason": charted.reason(layer=k, **known)}
+        for k, _ in layers_of(data)
+    ]
 
 
 def _named(model: Any) -> str | None:

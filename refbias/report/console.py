@@ -393,6 +393,9 @@ def closing_lines(data: Mapping[str, Any], folder: object) -> list[str]:
     for entry in data.get("layers", []):
         found = [*control_lines(entry), *benchmark_lines(entry.get("benchmark"))]
         lines += [f"layer {entry['layer']}", *found] if found else []
+    for row in data.get("sensitivity") or ():
+        said = row["sentence"] or f"nothing is known about planted edits: {row['reason']}"
+        lines.append(f"layer {row['layer']}: {said}")
     if data.get("planning"):
         lines.append(f"{data['planning']['checkpoint']}: {data['planning']['sentence']}")
     shares = {k: v for k, v in (data.get("reference", {}).get("sink_share") or {}).items() if v is not None}

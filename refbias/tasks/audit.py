@@ -17,7 +17,7 @@ CHOSEN = (
 )  # fmt: skip
 PARTS = (*CHOSEN, "checkpoints")
 VALUES = (
-    "layer", "control", "calibrator", "calibrator_anyway", "device", "dtype", "strict", "seed", "draws",
+    "layer", "control", "calibrator", "calibrator_anyway", "sensitivity", "device", "dtype", "strict", "seed", "draws",
 )  # fmt: skip
 
 

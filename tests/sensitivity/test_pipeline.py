@@ -181,3 +181,18 @@ def test_the_draw_keeps_templates_and_pairs_together() -> None:
     assert (len(few.targets["A"]), len(few.positive), len(few.anchors)) == (3, 4, 5)
     assert reduced(stimuli, 3, 4, 5, 1) == few != reduced(stimuli, 3, 4, 5, 2)
     assert reduced(stimuli, 99, 99, 99, 0) == stimuli
+
+
+def test_an_audit_says_what_it_would_have_found(saved: SensitivityMap) -> None:
+    from refbias.pipeline import add_sensitivity
+
+    row = next(row for row in saved.settings if not row["reason"])
+    settings = {key: row[key] for key in ("pooling", "calibration", "geometry", "metric")}
+    reference = {"fingerprint": saved.model["fingerprint"]}
+    data = {"settings": {**settings, "pooling.skip": row["skip"]}, "reference": reference, "checkpoints": []}
+    here, other = dict(data, layer=row["layer"]), dict(data, layer=row["layer"], reference={"fingerprint": "another"})
+    add_sensitivity(here, saved)
+    assert here["sensitivity"][0]["sentence"].startswith("A planted edit of this size, in this model, would have been")
+    add_sensitivity(other, saved)
+    assert other["sensitivity"][0]["sentence"] is None
+    assert "the audit's reference is another model" in other["sensitivity"][0]["reason"]
