@@ -75,8 +75,11 @@ def sensitivity_map(data: Data, recommended: Data) -> Figure:
     doses = ", ".join(f"{dose:g}" for dose in data["about"]["doses"])
     counted = (
         f"share of {n} planted edits found (doses {doses}), {data['about']['rate']:.0%} false alarms wanted; edits "
-        f"that the choice did not see · frame: recommended, of {recommended['alternatives']} settings; dashed: default"
+        f"that the choice did not see · frame: recommended, of {recommended['alternatives']} settings"
     )
+    default = _role(data, "default")
+    if default is not None and any(_same(row, default) for row in rows):
+        counted += "; dashed: default"
     words = base._Words(
         f"Power by layer and pooling: calibration {recommended['calibration']}, geometry {recommended['geometry']}",
         _setting(data),
@@ -93,8 +96,7 @@ def sensitivity_map(data: Data, recommended: Data) -> Figure:
             tone = "white" if values[i, j] < 0.6 else "black"
             ax.text(j + 0.5, i + 0.5, f"{values[i, j]:.2f}", ha="center", va="center", size=7.5, color=tone)
         _frame_cell(ax, layers, columns, recommended, "-", "recommended")
-        default = _role(data, "default")
-        if default is not None and all(default[key] == recommended[key] for key in fixed):
+        if default is not None and any(_same(row, default) for row in rows):
             _frame_cell(ax, layers, columns, default, "--", "default")
         ax.set_ylim(len(layers), 0)
         ax.set_xticks(np.arange(len(columns)) + 0.5, [p if s == "none" else f"{p}\nno {s}" for p, s in columns])

@@ -60,6 +60,7 @@ def test_the_map_shows_power_by_layer_and_pooling(data: dict[str, Any]) -> None:
     assert frames == {"recommended": (1.04, 1.06)}  # the default has no calibration: it is not in this picture
     assert "other kinds of change may be missed" in words(made["sensitivity_map"])
     assert "recommended, of 12 settings" in words(made["sensitivity_map"])
+    assert "dashed" not in words(made["sensitivity_map"])
 
 
 def test_power_over_the_dose_has_intervals_and_false_alarms(data: dict[str, Any]) -> None:
