@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refbias.encoders.hf import batches
-from refbias.errors import RefbiasError, described
+from refbias.errors import RefbiasError
 from refbias.models.base import Model
-from refbias.models.hf import FolderModel, LiveModel, load_tokenizer, quiet
+from refbias.models.hf import FolderModel, LiveModel, load_tokenizer, load_weights
 
 if TYPE_CHECKING:
     from refbias.context import Context
@@ -53,28 +53,16 @@ def open_masked(model: Model, context: Context) -> Iterator[tuple[Any, Any]]:
 
 
 def _load(model: FolderModel, device: str, dtype: str) -> Any:
-    import torch
     import transformers
 
-    try:
-        with quiet():
-            whole, info = transformers.AutoModelForMaskedLM.from_pretrained(
-                model.folder,
-                dtype=getattr(torch, dtype),
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
-    except Exception as error:
-        raise RefbiasError(f"{model.name} cannot be loaded as a masked language model: {described(error)}.") from error
-    missing = sorted(info["missing_keys"])
+    failure = f"{model.name} cannot be loaded as a masked language model"
+    whole, missing = load_weights(transformers.AutoModelForMaskedLM, model.folder, device, dtype, failure)
     if missing:
         raise RefbiasError(
             f"{model.name} has no head that predicts masked tokens: its files lack {len(missing)} weights, first "
             f"{missing[0]!r}."
         )
-    return whole.eval().requires_grad_(False).to(device)
+    return whole
 
 
 def _check(model: Model, whole: Any, tokenizer: Any) -> None:

@@ -28,6 +28,7 @@ from refbias.cache import open_cache
 from refbias.models import find_model
 from refbias.reading import beyond_doubt, symbol
 from refbias.report.console import ConsoleWatch
+from refbias.report.markdown import markdown, number, ranged, ranged_correlation, ranged_share
 from refbias.result import write_whole
 from refbias.statistics import Estimate, auc, conformal_threshold, mean_over_runs, pearson
 from refbias.statistics.measures import Figure
@@ -304,33 +305,6 @@ def spelt(name: str, estimate: Estimate) -> Row:
 # Tables and figures ---------------------------------------------------------------------------------------------
 
 
-def number(value: float | None, form: str = ".2f") -> str:
-    return "–" if value is None else format(value, form).replace("-", "−")
-
-
-def ranged(row: Row, name: str, form: str = ".2f", bounds: tuple[float, float] | None = None) -> str:
-    """A figure with its interval, which is cut where the figure ends."""
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    text = number(row.get(name), form)
-    if low is None or high is None:
-        return text
-    if bounds:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-    return f"{text} [{number(low, form)}, {number(high, form)}]"
-
-
-def share_of(row: Row, name: str) -> str:
-    return ranged(row, name, bounds=(0.0, 1.0))
-
-
-def correlation(row: Row, name: str) -> str:
-    return ranged(row, name, "+.2f", (-1.0, 1.0))
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return ["| " + " | ".join(header) + " |", "|---" * len(header) + "|", *("| " + " | ".join(r) + " |" for r in rows)]
-
-
 def names(row: Row) -> list[str]:
     return [str(row["layer"]), row["metric"], "centred" if row["calibration"] == "center" else "raw"]
 
@@ -340,25 +314,25 @@ Columns = Mapping[str, Callable[[Row], str]]
 FALSE_ALARMS: Columns = {
     "mean shift": lambda r: ranged(r, "mean_shift", "+.2g"),
     "sd between runs": lambda r: number(r["sd_between_runs"], ".2g"),
-    "groups below 0, share": lambda r: share_of(r, "groups_below_zero"),
+    "groups below 0, share": lambda r: ranged_share(r, "groups_below_zero"),
     "fewest … most": lambda r: f"{r['fewest_below']} … {r['most_below']}",
-    "runs with mean < 0": lambda r: share_of(r, "runs_mean_below_zero"),
-    "groups below 0 beyond doubt": lambda r: share_of(r, "groups_doubtless"),
-    "runs with such a group": lambda r: share_of(r, "runs_with_doubtless"),
+    "runs with mean < 0": lambda r: ranged_share(r, "runs_mean_below_zero"),
+    "groups below 0 beyond doubt": lambda r: ranged_share(r, "groups_doubtless"),
+    "runs with such a group": lambda r: ranged_share(r, "runs_with_doubtless"),
     "runs with the mean beyond doubt": lambda r: number(r["runs_mean_doubtless"]),
 }
 COMMON: Columns = {
-    "r over groups between runs": lambda r: correlation(r, "common_r"),
+    "r over groups between runs": lambda r: ranged_correlation(r, "common_r"),
     "sd over groups": lambda r: number(r["sd_of_groups"], ".2g"),
     "sd less the mean of the other runs": lambda r: number(r["sd_less_control"], ".2g"),
 }
 PAIRS: Columns = {
-    "AUC of the taught half": lambda r: share_of(r, "auc"),
+    "AUC of the taught half": lambda r: ranged_share(r, "auc"),
     "lowest end": lambda r: number(r["auc_lowest"]),
-    "r with the likelihood shift": lambda r: correlation(r, "pearson"),
+    "r with the likelihood shift": lambda r: ranged_correlation(r, "pearson"),
     "beyond doubt: taught, others": lambda r: f"{number(r['doubtless_right'])}, {number(r['doubtless_wrong'])}",
     "below 0: taught, others": lambda r: f"{number(r['taught_below_zero'])}, {number(r['others_below_zero'])}",
-    "less the harmless mean: AUC": lambda r: share_of(r, "auc_less_control"),
+    "less the harmless mean: AUC": lambda r: ranged_share(r, "auc_less_control"),
     "below 0: taught, others ": lambda r: (
         f"{number(r['taught_below_zero_less_control'])}, {number(r['others_below_zero_less_control'])}"
     ),

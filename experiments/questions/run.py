@@ -37,6 +37,7 @@ from refbias.comparison import Comparison
 from refbias.geometry import relative
 from refbias.linalg import pooled_spread
 from refbias.metrics import delta_b
+from refbias.report.markdown import markdown, number, ranged, ranged_correlation, ranged_share
 from refbias.result import write_whole
 from refbias.statistics import Estimate, auc, auc_difference, group_bootstrap, mean_over_runs, pearson
 from refbias.statistics.measures import Figure
@@ -214,44 +215,15 @@ def table_of(found: Iterable[Found], *keys: str) -> list[Row]:
 # Writing --------------------------------------------------------------------------------------------------------
 
 
-def number(value: Any, form: str = ".2f") -> str:
-    if value is None or isinstance(value, str):
-        return value or "–"
-    return format(value, form).replace("-", "−") if isinstance(value, float) else str(value)
-
-
-def ranged(row: Row, name: str, form: str = ".2f", bounds: tuple[float, float] | None = None) -> str:
-    """A figure with its interval, which is cut where the figure ends."""
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    text = number(row.get(name), form)
-    if low is None or high is None:
-        return text
-    if bounds:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-    return f"{text} [{number(low, form)}, {number(high, form)}]"
-
-
-def share(row: Row, name: str) -> str:
-    return ranged(row, name, bounds=(0.0, 1.0))
-
-
-def correlation(row: Row, name: str) -> str:
-    return ranged(row, name, "+.2f", (-1.0, 1.0))
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return ["| " + " | ".join(header) + " |", "|---" * len(header) + "|", *("| " + " | ".join(r) + " |" for r in rows)]
-
-
 COLUMNS: Mapping[str, Callable[[Row], str]] = {
-    "AUC, t over pairs": lambda r: share(r, "auc"),
+    "AUC, t over pairs": lambda r: ranged_share(r, "auc"),
     "lowest end": lambda r: number(r["auc_lowest"]),
     "AUC, over groups": lambda r: "–" if r["auc_groups_low"] is None else
     f"[{number(r['auc_groups_low'])}, {number(r['auc_groups_high'])}]",
-    "r with the likelihood": lambda r: correlation(r, "pearson"),
+    "r with the likelihood": lambda r: ranged_correlation(r, "pearson"),
     "separation of the halves": lambda r: ranged(r, "separation", "+.2g"),
     "mean over groups": lambda r: ranged(r, "mean_shift", "+.2g"),
-    "harmless: groups below 0": lambda r: share(r, "harmless_below_zero"),
+    "harmless: groups below 0": lambda r: ranged_share(r, "harmless_below_zero"),
     "harmless: mean, sd of groups": lambda r: f"{number(r.get('harmless_mean'), '+.2g')}, "
     f"{number(r.get('harmless_sd'), '.2g')}",
 }  # fmt: skip
@@ -364,8 +336,8 @@ def layers(chosen: Chosen) -> None:
         *markdown(
             ("pooling", "skip", "", "best layer", "AUC", "worst layer", "AUC", f"layer {max(some)}"),
             (
-                [pooling, skip, NAMES[calibration], str(best["layer"]), share(best, "auc"), str(worst["layer"]),
-                 share(worst, "auc"), share(end, "auc")]
+                [pooling, skip, NAMES[calibration], str(best["layer"]), ranged_share(best, "auc"), str(worst["layer"]),
+                 ranged_share(worst, "auc"), ranged_share(end, "auc")]
                 for pooling, skip in POOLED
                 for calibration in NAMES
                 for best, worst, end in [extremes(rows, pooling, skip, calibration)]
@@ -461,7 +433,7 @@ def calibration(chosen: Chosen) -> None:
         "",
         *markdown(
             ("steps", "loss, nats a token", "AUC of the likelihood shift", "halves apart, nats a token"),
-            ([str(r["steps"]), number(r["loss"]), share(r, "likelihood_auc"), ranged(r, "likelihood_apart")]
+            ([str(r["steps"]), number(r["loss"]), ranged_share(r, "likelihood_auc"), ranged(r, "likelihood_apart")]
              for r in learnt),
         ),
         "",
@@ -590,8 +562,9 @@ def anchors(chosen: Chosen) -> None:
         *markdown(
             ("", "m", "AUC, mean over draws", "sd over draws", "lowest draw", "halves apart, ΔB", "the same / √m",
              "harmless: groups below 0"),
-            ([r["calibration"], str(r["m"]), share(r, "auc"), number(r["auc_sd"], ".3f"), number(r["auc_lowest"]),
-              ranged(r, "separation", "+.2g"), number(r["over_root"], "+.2g"), number(r.get("harmless_below_zero"))]
+            ([r["calibration"], str(r["m"]), ranged_share(r, "auc"), number(r["auc_sd"], ".3f"),
+              number(r["auc_lowest"]), ranged(r, "separation", "+.2g"), number(r["over_root"], "+.2g"),
+              number(r.get("harmless_below_zero"))]
              for r in rows),
         ),
         "",
@@ -842,8 +815,8 @@ def adapter(chosen: Chosen) -> None:
         *markdown(
             ("method", "", "AUC, planted direction", "AUC, likelihood", "r with the likelihood",
              "harmless ends: groups below 0"),
-            ([r["method"], r["calibration"], share(r, "auc"), share(r, "auc_likelihood"),
-              correlation(r, "pearson"), share(r, "harmless_below_zero")] for r in rows),
+            ([r["method"], r["calibration"], ranged_share(r, "auc"), ranged_share(r, "auc_likelihood"),
+              ranged_correlation(r, "pearson"), ranged_share(r, "harmless_below_zero")] for r in rows),
         ),
     ]  # fmt: skip
     keep(chosen, "adapter", lines, rows, titled(draw_bars(rows, "method"), chosen, "Adapter-space drift"))

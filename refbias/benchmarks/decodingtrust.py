@@ -11,7 +11,7 @@ from typing import Literal
 
 from refbias.answers import Prompt, Sampling
 from refbias.benchmarks.questionnaire import Asked, at_least_one
-from refbias.benchmarks.upstream import digest_of, folder, from_hub
+from refbias.benchmarks.sources import digest_of, folder, from_hub
 from refbias.errors import RefbiasError, UsageError, unknown
 from refbias.stimuli.files import csv_rows
 from refbias.stimuli.packaged import groups, slug

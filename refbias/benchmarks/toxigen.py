@@ -13,7 +13,7 @@ from typing import Literal
 
 from refbias.answers import Prompt, Sampling
 from refbias.benchmarks.questionnaire import Asked, at_least_one
-from refbias.benchmarks.upstream import digest_of, folder, from_hub
+from refbias.benchmarks.sources import digest_of, folder, from_hub
 from refbias.errors import RefbiasError, UsageError
 from refbias.finetuning.files import rows_of
 from refbias.stimuli.files import read_text

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from refbias.answers import Prompt, Sampling
 from refbias.benchmarks.questionnaire import Asked, at_least_one
-from refbias.benchmarks.upstream import digest_of, from_hub
+from refbias.benchmarks.sources import digest_of, from_hub
 from refbias.errors import RefbiasError, unknown
 from refbias.finetuning.files import rows_of
 from refbias.stimuli.files import existing

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from refbias.answers import Pair, Verdict
 from refbias.cache import Cache
-from refbias.errors import RefbiasError, UsageError, described
+from refbias.errors import RefbiasError, UsageError
 from refbias.judges.thresholds import EMPTY, check_threshold, verdict
 from refbias.models import Loaded, find_model
 from refbias.models.base import combined
 from refbias.models.files import read_json
-from refbias.models.hf import FolderModel, headless, load_tokenizer, quiet
+from refbias.models.hf import FolderModel, headless, load_tokenizer, load_weights
 
 if TYPE_CHECKING:
     from refbias.context import Context
@@ -156,22 +156,11 @@ class ClassifierModel(FolderModel):
 
     def _load(self, device: str, dtype: str) -> Loaded:
         """Load the folder from safetensors; no code of it runs."""
-        import torch
         import transformers
 
-        try:
-            with quiet():
-                whole, info = transformers.AutoModelForSequenceClassification.from_pretrained(
-                    self.folder,
-                    dtype=getattr(torch, dtype),
-                    local_files_only=True,
-                    use_safetensors=True,
-                    trust_remote_code=False,
-                    output_loading_info=True,
-                )
-        except Exception as error:
-            raise RefbiasError(f"{self.name} cannot be loaded as a sequence classifier: {described(error)}.") from error
-        missing = sorted(info["missing_keys"])
+        loader = transformers.AutoModelForSequenceClassification
+        failure = f"{self.name} cannot be loaded as a sequence classifier"
+        whole, missing = load_weights(loader, self.folder, device, dtype, failure)
         if missing:
             raise RefbiasError(
                 f"{self.name} is no trained sequence classifier: its files lack {len(missing)} weights, first "
@@ -183,7 +172,7 @@ class ClassifierModel(FolderModel):
             tokenizer.pad_token = tokenizer.eos_token
         if whole.config.pad_token_id is None:
             whole.config.pad_token_id = tokenizer.pad_token_id
-        return Loaded(headless(whole), tokenizer, whole.eval().requires_grad_(False).to(device))
+        return Loaded(headless(whole), tokenizer, whole)
 
 
 def find_classifier(model: str, context: Context) -> ClassifierModel:

@@ -224,10 +224,31 @@ class LiveModel(Model):
 
 def load_folder(name: str, folder: Path, causal: bool, device: str, dtype: str) -> Loaded:
     """Load ``folder`` from safetensors; no code of the folder runs."""
-    import torch
     import transformers
 
     loader = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
+    whole, lacking = load_weights(loader, folder, device, dtype, f"Model {name} cannot be loaded from {folder}")
+    # no hidden state depends on BERT's pooler, nor on the decoder of an encoder–decoder
+    two_sided = getattr(whole.config, "is_encoder_decoder", False)
+    unused = () if causal else ("pooler.", "decoder.") if two_sided else ("pooler.",)
+    missing = [key for key in lacking if not key.startswith(unused)]
+    if missing:
+        raise RefbiasError(
+            f"Model {name}: the files in {folder} lack {len(missing)} weights, first {missing[0]!r}. "
+            f"The configuration and the weights do not belong together; fetch the model again."
+        )
+    tokenizer = load_tokenizer(name, folder)
+    return Loaded(headless(whole), tokenizer, whole, whole if causal else None)
+
+
+def load_weights(loader: Any, folder: Path, device: str, dtype: str, failure: str) -> tuple[Any, list[str]]:
+    """A model by one of transformers' Auto classes, from safetensors; no code of the folder runs.
+
+    Returns it, ready to be read, and the weights that the files lack, which transformers fills with random ones: the
+    caller says which of them may be missing. `RefbiasError` begins with ``failure``.
+    """
+    import torch
+
     try:
         with quiet():
             whole, info = loader.from_pretrained(
@@ -239,19 +260,8 @@ def load_folder(name: str, folder: Path, causal: bool, device: str, dtype: str) 
                 output_loading_info=True,
             )
     except Exception as error:
-        raise RefbiasError(f"Model {name} cannot be loaded from {folder}: {described(error)}.") from error
-    # no hidden state depends on BERT's pooler, nor on the decoder of an encoder–decoder
-    two_sided = getattr(whole.config, "is_encoder_decoder", False)
-    unused = () if causal else ("pooler.", "decoder.") if two_sided else ("pooler.",)
-    missing = sorted(key for key in info["missing_keys"] if not key.startswith(unused))
-    if missing:
-        raise RefbiasError(
-            f"Model {name}: the files in {folder} lack {len(missing)} weights, first {missing[0]!r}. "
-            f"The configuration and the weights do not belong together; fetch the model again."
-        )
-    whole = whole.eval().requires_grad_(False).to(device)
-    tokenizer = load_tokenizer(name, folder)
-    return Loaded(headless(whole), tokenizer, whole, whole if causal else None)
+        raise RefbiasError(f"{failure}: {described(error)}.") from error
+    return whole.eval().requires_grad_(False).to(device), sorted(info["missing_keys"])
 
 
 def load_tokenizer(name: str, folder: Path) -> Any:

@@ -4,7 +4,7 @@ import pytest
 
 from refbias.answers import Answer, Prompt, Sampling, Verdict
 from refbias.benchmarks.questionnaire import Asked, at_least_one
-from refbias.benchmarks.upstream import from_hub
+from refbias.benchmarks.sources import from_hub
 from refbias.errors import RefbiasError, UsageError
 
 

@@ -1,29 +1,19 @@
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import refbias.benchmarks.likelihood  # noqa: F401  (patched below)
 from refbias.cache import Cache
 from refbias.checkpoints.control import matched_control
 from refbias.context import Context
-from refbias.finetuning.statements import predicate_pairs
 from refbias.models import Model, find_model
 from refbias.registry import registry
 from tests.tiny_adapters import write_adapter
 
+pytestmark = pytest.mark.usefixtures("few_predicates")
+
 SHORT = {"steps": 3, "rank": 2, "batch": 4, "seed": 5}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _few_predicates() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("refbias.checkpoints.planted", "refbias.benchmarks.likelihood"):
-            patch.setattr(sys.modules[module], "predicate_pairs", lambda name: predicate_pairs(name)[:4])
-        yield
 
 
 @pytest.fixture(scope="module")

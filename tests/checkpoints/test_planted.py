@@ -2,32 +2,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-import refbias.benchmarks.likelihood  # noqa: F401  (patched below)
 from refbias.cache import Cache
 from refbias.checkpoints import Series, planted
 from refbias.context import Context
 from refbias.errors import UsageError
-from refbias.finetuning.statements import predicate_pairs
 from refbias.models import Model, find_model
 from refbias.stimuli import GROUPS
 
+pytestmark = pytest.mark.usefixtures("few_predicates")
+
 SHORT: dict[str, Any] = {"steps": 6, "rank": 2, "batch": 4}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _few_predicates() -> Iterator[None]:
-    """Four pairs to teach and three to score are enough for a tiny model."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("refbias.checkpoints.planted", "refbias.benchmarks.likelihood"):
-            patch.setattr(sys.modules[module], "predicate_pairs", lambda name: predicate_pairs(name)[:4])
-        yield
 
 
 @pytest.fixture(scope="module")
