@@ -59,7 +59,9 @@ def screen(
         run.watch.say(f"The calibrator was fitted at another setting: {', '.join(unlike)} differ.")
     rule_used = _alarm(run, calibrator)
     judged = {entry["name"]: rule_used.judge(entry) for entry in first.data["checkpoints"]}
-    run.watch.say(f"Stage 1: the shift of {_models(len(judged))} in {stage_1:.1f} s. Alarm: {rule_used.said}.")
+    run.watch.say(
+        f"Stage 1: the shift of {_count(len(judged), 'checkpoint')} in {stage_1:.1f} s. Alarm: {rule_used.said}."
+    )
     alarmed = [name for name, verdict in judged.items() if verdict.alarmed]
     series.only = alarmed
     begun, second = time.perf_counter(), None
@@ -298,12 +300,13 @@ def lines(data: Mapping[str, Any]) -> list[str]:
     text = []
     for row in rows:
         low = "" if row["lowest_delta_b"] is None else f", lowest {row['lowest_delta_b']:+.3f} ({row['lowest_group']})"
-        found = "" if row["more_biased"] is None else f"; {name}: {row['more_biased']} groups more biased"
+        found = "" if row["more_biased"] is None else f"; {name}: {_count(row['more_biased'], 'group')} more biased"
         if row["alarmed"] and row["more_biased"] is None:
             found = f"; {name}: {row['benchmark']}"
         text.append(f"  {row['checkpoint']}: {'ALARM' if row['alarmed'] else 'skipped'}, {row['why']}{low}{found}")
     skipped = data["missed"]["skipped"]
-    text.append(f"{name} was run on {len(rows) - len(skipped)} of {_models(len(rows))}; skipped: {_listed(skipped)}.")
+    ran = f"{len(rows) - len(skipped)} of {_count(len(rows), 'checkpoint')}"
+    text.append(f"{name} was run on {ran}; skipped: {_listed(skipped)}.")
     text += [_miss_line(data), _cost_line(spent, name)]
     return text
 
@@ -333,8 +336,8 @@ def _cost_line(spent: Mapping[str, Any], name: str) -> str:
     return f"{took}; {everything}, {saved} ({spent['benchmark_saved_share']:.0%} of {name} alone)."
 
 
-def _models(n: int) -> str:
-    return f"{n} checkpoint" if n == 1 else f"{n} checkpoints"
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:

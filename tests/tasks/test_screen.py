@@ -105,7 +105,7 @@ def test_only_what_alarms_is_benchmarked(screen: Any, capsys: Any) -> None:
     assert {"screened.csv", "screen.png", "screen.svg"} <= {found.name for found in Path("out").iterdir()}
     shown = capsys.readouterr().out
     assert "skipped, 0 of 3 groups below zero beyond doubt" in shown
-    assert "ALARM, 1 of 3 groups below zero beyond doubt" in shown and "counted: 1 groups more biased" in shown
+    assert "ALARM, 1 of 3 groups below zero beyond doubt" in shown and "counted: 1 group more biased" in shown
     assert "counted was run on 1 of 2 checkpoints; skipped:" in shown and "of every checkpoint would have" in shown
     figure = screen_figures(data)["screen"]
     points = {c.get_label(): c.get_offsets().data for c in figure.axes[0].collections}
