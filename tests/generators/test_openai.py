@@ -62,14 +62,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             server.tries[key] += 1
             server.running += 1
             server.most = max(server.most, server.running)
-        try:
-            self.answer(server, body, fault)
-        finally:
-            with server.lock:
-                server.running -= 1
+        time.sleep(0.02)
+        with server.lock:
+            server.running -= 1  # before the answer: from then on the client may ask again
+        self.answer(server, body, fault)
 
     def answer(self, server, body, fault):
-        time.sleep(0.01)
         if server.status is not None:
             return self.reply(server.status, server.body, server.headers)
         if fault == "drop":
